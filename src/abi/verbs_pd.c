@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Protection domains. A region or queue pair belongs to the domain with the number pd.id, which is
  * the process's own; the handle is only used with the daemon. */
+#include <infiniband/later.h>
 #include <stdlib.h>
 
 #include "abi/verbs_abi.h"
@@ -45,8 +46,9 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
 static int parent_domain_check(struct ibv_context *context,
 			       const struct ibv_parent_domain_init_attr *attr)
 {
-	const uint32_t known =
-		IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+	const uint32_t known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
+			       IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT |
+			       IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
 
 	if (attr->comp_mask & ~known || !attr->pd || attr->pd->context != context ||
 	    (attr->td && attr->td->context != context))

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -116,6 +117,9 @@ int capture_file_device(const struct capture_file *file, const struct tap_record
 	bool out = head->direction == TAP_OUT;
 	uint8_t gid[16];
 
+	if (head->kind == TAP_FRAME)
+		return head->device < file->devices ? head->device : -1;
+
 	if (head->captured >= 20 && bytes[0] >> 4 == 4) {
 		memcpy(gid, mapped, sizeof(mapped));
 		memcpy(gid + 12, bytes + (out ? 12 : 16), 4);
@@ -136,8 +140,8 @@ static uint8_t *capture_file_room(struct capture_file *file, int *err)
 	return *err ? NULL : file->buffer + file->used;
 }
 
-/* The interface's number: interfaces are numbered in the order in which they are written, wanted
- * devices only. */
+/* The interface's number for a device's packets: interfaces are numbered in the order in which they
+ * are written, these first, wanted devices only. */
 static uint32_t interface_of(const struct capture_file *file, int device)
 {
 	uint32_t number = 0;
@@ -147,6 +151,19 @@ static uint32_t interface_of(const struct capture_file *file, int device)
 	return number;
 }
 
+static int interface_write(struct capture_file *file, enum pcapng_link link, const char *name,
+			   const char *description)
+{
+	int err;
+	uint8_t *at = capture_file_room(file, &err);
+
+	if (err)
+		return err;
+	file->used += pcapng_interface(at, BLOCK_MAX, link, file->snap, name, description);
+	file->interfaces++;
+	return 0;
+}
+
 int capture_file_begin(struct capture_file *file, uint32_t snap)
 {
 	int err;
@@ -154,18 +171,25 @@ int capture_file_begin(struct capture_file *file, uint32_t snap)
 
 	if (err)
 		return err;
+	file->snap = snap;
 	file->used += pcapng_section(at, BLOCK_MAX, "verbena " VERBENA_VERSION);
-	for (uint32_t i = 0; i < file->devices; i++) {
-		if (!file->device[i].wanted)
-			continue;
-		at = capture_file_room(file, &err);
-		if (err)
-			return err;
-		file->used +=
-			pcapng_interface(at, BLOCK_MAX, PCAPNG_RAW, snap, file->device[i].name,
-					 "RoCEv2; local traffic as it would have been");
-	}
-	return capture_file_flush(file);
+	for (uint32_t i = 0; i < file->devices && !err; i++)
+		if (file->device[i].wanted)
+			err = interface_write(file, PCAPNG_RAW, file->device[i].name,
+					      "RoCEv2; local traffic as it would have been");
+	return err ? err : capture_file_flush(file);
+}
+
+/* The interface of the device's frames. 0 or -errno. */
+static int frames_interface(struct capture_file *file, struct capture_device *device)
+{
+	char name[sizeof(device->name) + 8];
+
+	if (device->frames_interface)
+		return 0;
+	snprintf(name, sizeof(name), "%s frames", device->name);
+	device->frames_interface = file->interfaces;
+	return interface_write(file, PCAPNG_ETHERNET, name, "frames of raw packet queue pairs");
 }
 
 int capture_file_packet(struct capture_file *file, int device, const struct tap_record *head,
@@ -181,39 +205,54 @@ int capture_file_packet(struct capture_file *file, int device, const struct tap_
 		.direction = head->direction == TAP_OUT ? PCAPNG_OUT : PCAPNG_IN,
 		.dropped = head->lost,
 	};
-	int err;
-	uint8_t *at = capture_file_room(file, &err);
+	struct capture_device *of = &file->device[device];
+	bool is_frame = head->kind == TAP_FRAME;
+	int err = is_frame ? frames_interface(file, of) : 0;
+	uint8_t *at = err ? NULL : capture_file_room(file, &err);
 
 	if (err)
 		return err;
+	if (is_frame)
+		packet.interface = of->frames_interface;
 	memcpy(comment, bytes + head->captured, head->comment);
 	comment[head->comment] = 0;
 	packet.comment = head->comment ? comment : NULL;
 	file->used += pcapng_packet(at, BLOCK_MAX, &packet);
 	file->packets++;
 	file->bytes += head->size;
-	file->device[device].packets++;
+	*(is_frame ? &of->frames : &of->packets) += 1;
 	file->last_ns = head->time_ns;
+	return 0;
+}
+
+static int statistics_write(struct capture_file *file, uint32_t interface, uint64_t packets,
+			    uint64_t lost)
+{
+	int err;
+	uint8_t *at = capture_file_room(file, &err);
+
+	if (err)
+		return err;
+	file->used +=
+		pcapng_statistics(at, BLOCK_MAX, interface, file->last_ns, packets + lost, lost);
 	return 0;
 }
 
 int capture_file_end(struct capture_file *file, uint64_t lost)
 {
-	for (uint32_t i = 0; i < file->devices; i++) {
+	int err = 0;
+
+	for (uint32_t i = 0; i < file->devices && !err; i++) {
 		const struct capture_device *device = &file->device[i];
-		int err;
 
 		if (!device->wanted)
 			continue;
-		uint8_t *at = capture_file_room(file, &err);
-
-		if (err)
-			return err;
 		/* Losses aren't known per device, so the first interface's statistics have them
 		 * all. */
-		file->used += pcapng_statistics(at, BLOCK_MAX, interface_of(file, (int)i),
-						file->last_ns, device->packets + lost, lost);
+		err = statistics_write(file, interface_of(file, (int)i), device->packets, lost);
+		if (!err && device->frames_interface)
+			err = statistics_write(file, device->frames_interface, device->frames, 0);
 		lost = 0;
 	}
-	return capture_file_flush(file);
+	return err ? err : capture_file_flush(file);
 }

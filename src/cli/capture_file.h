@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The file that `verbena capture` writes: pcapng, with an interface for each device. A packet
- * belongs to the device that has its address on this host. Blocks are collected in a buffer until
- * capture_file_flush(), and written whole. One thread.
+ * The file that `verbena capture` writes: pcapng, with an interface for each device, and another
+ * one for each device that has frames of raw packet queue pairs. A packet belongs to the device
+ * that has its address on this host. Blocks are collected in a buffer until capture_file_flush(),
+ * and written whole. One thread.
  */
 #ifndef VERBENA_CLI_CAPTURE_FILE_H
 #define VERBENA_CLI_CAPTURE_FILE_H
@@ -22,6 +23,10 @@ struct capture_device {
 	uint32_t gids;
 	uint8_t gid[LIMIT_GIDS][16];
 	uint64_t packets;
+	/* Its Ethernet frames are on an interface of their own, written before the first of them.
+	 */
+	uint32_t frames_interface; /* 0: not yet */
+	uint64_t frames;
 };
 
 struct capture_file {
@@ -31,6 +36,8 @@ struct capture_file {
 	size_t used;
 	struct capture_device device[CAPTURE_DEVICES];
 	uint32_t devices;
+	uint32_t interfaces; /* written */
+	uint32_t snap;
 	uint64_t packets, bytes; /* written */
 	uint64_t last_ns;	 /* time of the latest packet */
 };

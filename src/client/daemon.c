@@ -674,6 +674,15 @@ int daemon_close_xrcd(struct daemon_conn *conn, uint32_t handle)
 				    0);
 }
 
+int daemon_close_target(struct daemon_conn *conn, uint32_t handle)
+{
+	const struct ib_uverbs_destroy_qp body = {.qp_handle = handle};
+	struct ib_uverbs_destroy_qp_resp resp;
+
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_DESTROY_QP, &body, sizeof(body), &resp,
+				    sizeof(resp));
+}
+
 int daemon_create_xsrq(struct daemon_conn *conn, const struct ib_uverbs_create_xsrq *body,
 		       struct ib_uverbs_create_srq_resp *resp)
 {

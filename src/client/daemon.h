@@ -184,6 +184,9 @@ int daemon_modify_srq(struct daemon_conn *conn, uint32_t handle, uint32_t max_wr
 int daemon_open_xrcd(struct daemon_conn *conn, const struct proto_open_xrcd *body,
 		     struct proto_open_xrcd_resp *resp);
 int daemon_close_xrcd(struct daemon_conn *conn, uint32_t handle);
+/* As daemon_destroy_qp() for a handle of a target queue pair, and waits: when it returns, the queue
+ * pair has ended for other processes as well, if it was the last handle. */
+int daemon_close_target(struct daemon_conn *conn, uint32_t handle);
 int daemon_create_xsrq(struct daemon_conn *conn, const struct ib_uverbs_create_xsrq *body,
 		       struct ib_uverbs_create_srq_resp *resp);
 int daemon_open_qp(struct daemon_conn *conn, uint32_t xrcd, uint32_t qpn, uint8_t type,

@@ -49,6 +49,21 @@ enum proto_cm_command {
 	PROTO_CM_HELLO = 0x80,		 /* struct proto_cm_hello */
 	PROTO_CM_CREATE_CHANNEL = 0x81,	 /* header only */
 	PROTO_CM_DESTROY_CHANNEL = 0x82, /* struct proto_cm_channel; -EBUSY: ids are on it */
+	/* struct proto_cm_write_event: the event comes on the id's channel, with `arg` in the first
+	 * bytes of the private data. -EAGAIN: too many events of the channel are unread. */
+	PROTO_CM_WRITE_EVENT = 0x83,
+};
+
+/* The events that PROTO_CM_WRITE_EVENT may write: in <rdma/rdma_cma.h> of rdma-core 60 they are
+ * ADDRINFO_RESOLVED, ADDRINFO_ERROR and USER. */
+enum { PROTO_CM_WRITTEN_FIRST = 16, PROTO_CM_WRITTEN_LAST = 18 };
+
+struct proto_cm_write_event {
+	uint32_t id;
+	uint32_t event;
+	int32_t status;
+	uint32_t reserved;
+	uint64_t arg;
 };
 
 struct proto_cm_hello {

@@ -19,6 +19,7 @@
  */
 #include "rdmacm/rdmacm.h"
 
+#include <rdma/later.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -188,6 +189,13 @@ static void take_param(struct event *event, const struct id *id,
 		take_conn(event, &resp->param.conn);
 }
 
+/* An event that this process has written: its status may be any number. */
+static void take_written(struct event *event, const struct rdma_ucm_event_resp *resp)
+{
+	event->pub.status = (int)resp->status;
+	memcpy(&event->pub.param, resp->param.conn.private_data, sizeof(uint64_t));
+}
+
 /* ------------------------------------------------------------------ one event */
 
 /* If a query for the results fails, the event becomes an error. */
@@ -265,6 +273,10 @@ static bool take_id_event(struct event *event, struct id *id, const struct proto
 	const struct rdma_ucm_event_resp *resp = &packet->event;
 
 	event->pub.id = &id->pub;
+	if (resp->event >= PROTO_CM_WRITTEN_FIRST && resp->event <= PROTO_CM_WRITTEN_LAST) {
+		take_written(event, resp);
+		return true;
+	}
 	take_param(event, id, resp);
 	switch (event->pub.event) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -432,14 +444,25 @@ EXPORT const char *rdma_event_str(enum rdma_cm_event_type event)
 {
 	static const char *const names[] = {
 #define NAME(event) [event] = #event
-		NAME(RDMA_CM_EVENT_ADDR_RESOLVED),   NAME(RDMA_CM_EVENT_ADDR_ERROR),
-		NAME(RDMA_CM_EVENT_ROUTE_RESOLVED),  NAME(RDMA_CM_EVENT_ROUTE_ERROR),
-		NAME(RDMA_CM_EVENT_CONNECT_REQUEST), NAME(RDMA_CM_EVENT_CONNECT_RESPONSE),
-		NAME(RDMA_CM_EVENT_CONNECT_ERROR),   NAME(RDMA_CM_EVENT_UNREACHABLE),
-		NAME(RDMA_CM_EVENT_REJECTED),	     NAME(RDMA_CM_EVENT_ESTABLISHED),
-		NAME(RDMA_CM_EVENT_DISCONNECTED),    NAME(RDMA_CM_EVENT_DEVICE_REMOVAL),
-		NAME(RDMA_CM_EVENT_MULTICAST_JOIN),  NAME(RDMA_CM_EVENT_MULTICAST_ERROR),
-		NAME(RDMA_CM_EVENT_ADDR_CHANGE),     NAME(RDMA_CM_EVENT_TIMEWAIT_EXIT),
+		NAME(RDMA_CM_EVENT_ADDR_RESOLVED),
+		NAME(RDMA_CM_EVENT_ADDR_ERROR),
+		NAME(RDMA_CM_EVENT_ROUTE_RESOLVED),
+		NAME(RDMA_CM_EVENT_ROUTE_ERROR),
+		NAME(RDMA_CM_EVENT_CONNECT_REQUEST),
+		NAME(RDMA_CM_EVENT_CONNECT_RESPONSE),
+		NAME(RDMA_CM_EVENT_CONNECT_ERROR),
+		NAME(RDMA_CM_EVENT_UNREACHABLE),
+		NAME(RDMA_CM_EVENT_REJECTED),
+		NAME(RDMA_CM_EVENT_ESTABLISHED),
+		NAME(RDMA_CM_EVENT_DISCONNECTED),
+		NAME(RDMA_CM_EVENT_DEVICE_REMOVAL),
+		NAME(RDMA_CM_EVENT_MULTICAST_JOIN),
+		NAME(RDMA_CM_EVENT_MULTICAST_ERROR),
+		NAME(RDMA_CM_EVENT_ADDR_CHANGE),
+		NAME(RDMA_CM_EVENT_TIMEWAIT_EXIT),
+		NAME(RDMA_CM_EVENT_ADDRINFO_RESOLVED),
+		NAME(RDMA_CM_EVENT_ADDRINFO_ERROR),
+		NAME(RDMA_CM_EVENT_USER),
 #undef NAME
 	};
 

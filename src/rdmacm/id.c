@@ -134,6 +134,7 @@ void id_destroy(struct id *id)
 	if (id->sync)
 		event_channel_destroy(event_channel_of(id->pub.channel));
 	free(id->pub.route.path_rec);
+	rdma_freeaddrinfo(id->resolved);
 	free(id->ep_init);
 	free(id->prefix);
 	free(id);

@@ -138,26 +138,23 @@ struct channel {
 };
 
 /*
- * The state of a connection is the daemon's (daemon/cm/cm_id.h). An id has four flags. Each is a
+ * The state of a connection is the daemon's (daemon/cm/cm_id.h). An id has five flags. Each is a
  * fact of another object: the channel; the QP (which the program may not have, or end before the
- * connection); the connection; the program's options. No lock guards them: see the head of this
- * file.
- *   flag         set by                               cleared by
- *   sync         id_create(), id_migrate(): the       id_migrate() to the program's channel
- *                channel is the id's own
- *   connected    rdma_connect(), rdma_accept(), if    the same without a QP; id_destroy_qp()
- *                the id has a QP
- *   established  take_id_event(), by the thread that  rdma_disconnect(), which then needs no
- *                handles the event; atomic, since     answer
- *                another may disconnect meanwhile
- *   ece_set      rdma_set_local_ece()                 never
+ * connection); the connection; the program's options; a look-up of addresses. No lock guards them:
+ * see the head of this file. flag         set by                               cleared by sync
+ * id_create(), id_migrate(): the       id_migrate() to the program's channel channel is the id's
+ * own connected    rdma_connect(), rdma_accept(), if    the same without a QP; id_destroy_qp() the
+ * id has a QP established  take_id_event(), by the thread that  rdma_disconnect(), which then needs
+ * no handles the event; atomic, since     answer another may disconnect meanwhile ece_set
+ * rdma_set_local_ece()                 never resolving    rdma_resolve_addrinfo(); atomic
+ * rdma_query_addrinfo(), when it takes the result; a look-up that fails
  */
 struct id {
 	struct rdma_cm_id pub;
 	struct object object;
 	uint32_t handle, generation;
 	struct device *device;
-	/* Four facts, each of another object, that change independently: see above. */
+	/* Facts, each of another object, that change independently: see above. */
 	bool sync;	  /* the channel is the id's own */
 	bool connected;	  /* accept() or connect() moved the QP: an error ends it */
 	bool established; /* atomic: the event said so, and the program hasn't disconnected */
@@ -167,6 +164,8 @@ struct id {
 	uint32_t known; /* enum proto_cm_known: which attributes came with an event */
 	struct ib_uverbs_qp_attr init, rtr, rts;
 	struct list joins GUARDED_BY(joins_lock); /* of struct join */
+	bool resolving;				  /* atomic */
+	struct rdma_addrinfo *resolved; /* atomic; its owner is who exchanges it for NULL */
 	/* Endpoints only: */
 	struct ibv_qp_init_attr *ep_init; /* for the QPs of a listener's connections */
 	struct ibv_pd *ep_pd;

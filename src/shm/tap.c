@@ -8,6 +8,7 @@
 #include "base/cpu.h"
 
 _Static_assert((TAP_BYTES & (TAP_BYTES - 1)) == 0, "positions are masked");
+_Static_assert(TAP_COMMENT_MAX <= UINT8_MAX, "a record's length of a comment");
 
 static uint32_t tap_whole_size(uint32_t captured, uint32_t comment)
 {
@@ -66,9 +67,10 @@ bool tap_write(struct tap_writer *writer, const struct tap_packet *packet)
 		.bytes = tap_whole_size(captured, (uint32_t)comment),
 		.captured = (uint16_t)captured,
 		.size = (uint16_t)packet->size,
-		.kind = TAP_PACKET,
+		.kind = packet->is_frame ? TAP_FRAME : TAP_PACKET,
 		.direction = packet->direction,
-		.comment = (uint16_t)comment,
+		.comment = (uint8_t)comment,
+		.device = packet->device,
 		.lost = writer->unsaid,
 		.time_ns = packet->time_ns,
 	};
@@ -105,8 +107,9 @@ static bool head_is_sound(const struct tap_record *head, uint64_t there, uint32_
 		return false;
 	if (head->kind == TAP_PAD)
 		return true;
-	return head->kind == TAP_PACKET && head->captured <= TAP_PACKET_MAX &&
-	       head->captured <= head->size && head->comment <= TAP_COMMENT_MAX &&
+	return (head->kind == TAP_PACKET || head->kind == TAP_FRAME) &&
+	       head->captured <= TAP_PACKET_MAX && head->captured <= head->size &&
+	       head->comment <= TAP_COMMENT_MAX &&
 	       (head->direction == TAP_IN || head->direction == TAP_OUT) &&
 	       head->bytes == tap_whole_size(head->captured, head->comment);
 }
@@ -129,7 +132,7 @@ int tap_peek(struct tap_reader *reader, struct tap_record *head, const uint8_t *
 		memcpy(head, reader->memory->data + at, size);
 		if (!head_is_sound(head, there, to_end))
 			return -EPROTO;
-		if (head->kind == TAP_PACKET) {
+		if (head->kind != TAP_PAD) {
 			*bytes = reader->memory->data + at + sizeof(*head);
 			return 1;
 		}

@@ -25,10 +25,14 @@
 #include <stdint.h>
 
 #define TAP_BYTES (4u << 20)
-#define TAP_PACKET_MAX 4608u /* more than a whole IP packet has */
+#define TAP_PACKET_MAX 8192u /* more than a whole IP packet has, or a frame */
 #define TAP_COMMENT_MAX 200u
 
-enum tap_kind { TAP_PAD, TAP_PACKET };
+enum tap_kind {
+	TAP_PAD,
+	TAP_PACKET, /* of IP; its address tells the device */
+	TAP_FRAME,  /* of Ethernet, on the segment of `device` or its interface */
+};
 enum tap_direction { TAP_IN = 1, TAP_OUT = 2 }; /* as PCAPNG_IN, PCAPNG_OUT */
 
 struct tap_record {
@@ -37,7 +41,8 @@ struct tap_record {
 	uint16_t size;	   /* of the packet as it was on its way */
 	uint8_t kind;	   /* enum tap_kind */
 	uint8_t direction; /* enum tap_direction */
-	uint16_t comment;  /* bytes of text after the packet, not terminated */
+	uint8_t comment;   /* bytes of text after the packet, not terminated */
+	uint8_t device;	   /* the number of a frame's device; else 0 */
 	uint32_t lost;	   /* packets that found no room since the last record */
 	uint64_t time_ns;  /* since 1970 */
 };
@@ -74,6 +79,8 @@ struct tap_packet {
 	uint32_t captured, size;
 	enum tap_direction direction;
 	const char *comment;
+	bool is_frame;
+	uint8_t device; /* a frame's */
 };
 
 /* `snap`: how many bytes to keep of each packet; 0: all. */

@@ -24,10 +24,28 @@ OWN = {
                         ("verbena_create_cq_for_qp", "VERBENA_PRIVATE_1"),
                         ("verbena_context_removed", "VERBENA_PRIVATE_1"), *OFED},
 }
-# What rdma-core got from 45 to 56 (docs/abi.md). Debian's library may have it.
+def nodes(**of):
+    """Nodes with what is in them."""
+    return {("IBVERBS_1." + name[1:], "") for name in of} | {
+        (call, "IBVERBS_1." + name[1:]) for name, calls in of.items() for call in calls.split()}
+
+
+# What rdma-core got from 45 to 65 (docs/abi.md). Debian's library may have it.
 LATER = {
     "libibverbs.so.1": {("ibv_wr_opcode_str", "IBVERBS_PRIVATE_34"),
-                        ("ibv_cmd_create_cq_ex2", "IBVERBS_PRIVATE_34")},
+                        ("ibv_cmd_create_cq_ex2", "IBVERBS_PRIVATE_34")} | nodes(
+        _15="ibv_alloc_dmah ibv_dealloc_dmah ibv_reg_mr_ex",
+        _16="ibv_dm_export_dmabuf_fd ibv_query_port_speed",
+        _17="ibv_alloc_buf ibv_free_buf ibv_reg_buf_mr",
+        _18="_ibv_query_comp_cntr_caps ibv_create_comp_cntr ibv_destroy_comp_cntr "
+            "ibv_export_buf_dmabuf_fd ibv_inc_comp_cntr ibv_inc_err_comp_cntr "
+            "ibv_qp_attach_comp_cntr ibv_read_comp_cntr ibv_read_err_comp_cntr "
+            "ibv_set_comp_cntr ibv_set_err_comp_cntr"),
+    "librdmacm.so.1": {("RDMACM_1.4", ""), ("rdma_query_addrinfo", "RDMACM_1.4"),
+                       ("rdma_resolve_addrinfo", "RDMACM_1.4"),
+                       ("rdma_write_cm_event", "RDMACM_1.4"),
+                       ("RDMACM_1.5", ""), ("repoll_create", "RDMACM_1.5"),
+                       ("repoll_ctl", "RDMACM_1.5"), ("repoll_wait", "RDMACM_1.5")},
     "libibumad.so.3": {("IBUMAD_1.3", ""), ("umad_open_smi_port", "IBUMAD_1.3"),
                        ("IBUMAD_1.4", ""), ("umad_get_smi_gsi_pairs", "IBUMAD_1.4"),
                        ("umad_get_smi_gsi_pair_by_ca_name", "IBUMAD_1.4")},

@@ -24,9 +24,11 @@ import capture as reference  # noqa: E402  (the unit test's reader)
 from lib import (BUILD, PORTS, SLOW, VERBENA, Failure, Stage, Suite,  # noqa: E402
                  need_programs, poll_until, require, tail)
 from network import own_network  # noqa: E402
+from raw_interface import HERE, OTHER, STATION, TYPE, cable, far_end, started  # noqa: E402
 from strangers import forge, slot_of  # noqa: E402
 
 IN, OUT = 1, 2
+ETHERNET = 1
 MTU = 1024
 RC, UC, UD, XRC = 0x00, 0x20, 0x60, 0xa0
 SEND, WRITE, READ_ANSWER = (0, 1, 2, 4), (6, 7, 8, 10), (13, 14, 15, 16)
@@ -36,9 +38,9 @@ READ, ACK, ATOMIC_ACK, SWAP, ADD, FLUSH, ATOMIC_WRITE = 12, 17, 18, 19, 20, 28, 
 # ------------------------------------------------------------------ reading
 
 class Packet:
-    """One enhanced packet block."""
+    """One enhanced packet block. `links`: the link types of the interfaces."""
 
-    def __init__(self, body):
+    def __init__(self, body, links):
         self.interface, high, low, captured, self.size = struct.unpack_from("=IIIII", body)
         self.time_ns = high << 32 | low
         self.bytes = body[20:20 + captured]
@@ -46,8 +48,11 @@ class Packet:
         self.comment = options.get(1, b"").decode()
         self.direction = struct.unpack("=I", options[2])[0] & 3
         self.dropped = struct.unpack("=Q", options[4])[0] if 4 in options else 0
-        udp = 20 if self.bytes[0] >> 4 == 4 else 40
         self.whole = captured == self.size
+        self.is_frame = links[self.interface] == ETHERNET
+        if self.is_frame:
+            return
+        udp = 20 if self.bytes[0] >> 4 == 4 else 40
         bth = self.bytes[udp + 8:]
         if len(bth) >= 12:
             self.opcode, self.qpn = bth[0], int.from_bytes(bth[5:8], "big")
@@ -71,11 +76,13 @@ class File:
         with open(path, "rb") as file:
             self.data = file.read()
         self.path, self.interfaces, self.packets, self.lost, self.statistics = path, [], [], 0, 0
+        links = []
         for kind, body in reference.blocks(self.data):
             if kind == 1:
                 self.interfaces.append(options_of(body[8:])[2].decode())
+                links.append(struct.unpack_from("=H", body)[0])
             elif kind == 6:
-                self.packets.append(Packet(body))
+                self.packets.append(Packet(body, links))
             elif kind == 5:
                 options = options_of(body[12:])
                 self.statistics += 1
@@ -477,6 +484,68 @@ def faults(stage):
     require({1, 2} <= naks, f"no NAK of each kind: {naks}")
 
 
+# ------------------------------------------------------------------ frames of raw packets
+
+RAW = os.path.join(BUILD, "tests", "e2e", "raw")
+
+
+def check_frames(file):
+    """What holds for each frame, and that tshark reads them as Ethernet's."""
+    require(file.interfaces == ["verbena0", "verbena0 frames"] and file.statistics == 2,
+            f"{file.interfaces}, {file.statistics} statistics")
+    require(file.packets and all(p.is_frame and p.whole for p in file.packets), "other packets")
+    words = ["tshark", "-r", file.path, "-T", "fields", "-e", "eth.dst", "-e", "eth.type",
+             "-e", "frame.len", "-e", "frame.comment", "-e", "_ws.malformed",
+             "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE",
+             "-e", "ip.checksum.status", "-e", "udp.checksum.status"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    require(len(rows) == len(file.packets), f"tshark sees {len(rows)} of {len(file.packets)}")
+    for row, p in zip(rows, file.packets):
+        require(row[0].split(",")[0].replace(":", "") == p.bytes[:6].hex(), f"another frame: {row}")
+        require(row[2] == str(p.size) and row[3] == p.comment and not row[4], f"{row}")
+    return rows
+
+
+def frames(stage):
+    """Each frame that a raw packet queue pair sends, once, with the comment `local`."""
+    capture = Capture(stage)
+    stage.run(RAW, "-c", "local", "by_address", seconds=60)
+    file = capture.end()
+    check_frames(file)
+    to = collections.Counter(p.bytes[5] for p in file.packets)
+    require(to == {77: 2, 10: 5, 11: 5}, f"frames to {to}")
+    require({(p.comment, p.direction, p.size) for p in file.packets} == {("local", OUT, 128)},
+            "with other words, sizes, or directions")
+
+
+def frames_with_checksums(stage):
+    """The checksums that the sender leaves to the device are in the captured frames."""
+    capture = Capture(stage)
+    stage.run(RAW, "-c", "local", "checksums", seconds=60)
+    rows = check_frames(capture.end())
+    require(any(row[5] == "1" and row[6] == "1" for row in rows), f"no right checksums: {rows}")
+
+
+def frames_of_an_interface(stage):
+    """Out of the host without a comment; in only those that the program's rule takes."""
+    cable()
+    far = far_end()
+    capture = Capture(stage)
+    station = started(stage, 2)
+    far.recv(2000)
+    mine = STATION + HERE + TYPE + b"plain" * 10
+    for frame in (OTHER + HERE + TYPE + b"other" * 10, mine, mine):
+        far.send(frame)
+    station.expect(20 * SLOW)
+    far.close()
+    file = capture.end()
+    check_frames(file)
+    seen = [(p.direction, p.comment, p.bytes) for p in file.by_time()]
+    require([s[:2] for s in seen] == [(OUT, ""), (IN, ""), (IN, "")], f"{seen}")
+    require(seen[1][2] == seen[2][2] == mine, f"not the frames that came: {seen}")
+
+
 # ------------------------------------------------------------------ the wire
 
 def dropped(stage):
@@ -548,6 +617,8 @@ def main():
     suite.case("a capture that is stopped", stopped, stage)
     suite.case("two at once", two_at_once, stage)
     suite.case("right and wrong use", faults, stage)
+    suite.case("frames of raw packets", frames, stage)
+    suite.case("frames with checksums", frames_with_checksums, stage)
     suite.case("to a pipe, for some seconds", to_a_pipe, stage)
     suite.case("no file", command, stage, status=2, said="-w FILE")
     suite.case("no such folder", command, stage, "-w", "/nowhere/x", status=1, said="/nowhere/x")
@@ -569,6 +640,9 @@ def main():
     suite.case("wire: connection manager", cm_messages, wire, False)
     suite.case("wire: dropped packets", dropped, wire)
     suite.stage_closed(wire)
+    outside = Stage()
+    suite.case("frames of a network interface", frames_of_an_interface, outside)
+    suite.stage_closed(outside)
     suite.end()
 
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Shared receive queues of identifiers, their queue pairs' CQs, and options, with the errno of each
- * wrong use. Server and client are two identifiers of this process.
+ * wrong use; calls of later releases (rdma/later.h). Server and client are two identifiers of this
+ * process.
  *
  * usage: cm_options ADDRESS
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
+#include <rdma/later.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <stdio.h>
@@ -279,6 +281,74 @@ static void queues(void)
 	MUST(!ibv_destroy_cq(attr.recv_cq) && !ibv_destroy_cq(cq) && !rdma_destroy_id(id));
 }
 
+/* ------------------------------------------------------------------ look-ups with an event */
+
+static void expect_event(struct rdma_event_channel *channel, int type, int status, uint64_t arg)
+{
+	struct rdma_cm_event *event;
+	uint64_t got;
+
+	MUST(!rdma_get_cm_event(channel, &event));
+	memcpy(&got, &event->param, sizeof(got));
+	MUST((int)event->event == type && event->status == status && got == arg);
+	MUST(!rdma_ack_cm_event(event));
+}
+
+static void look_ups(const char *text)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	const struct rdma_addrinfo dns = {.ai_flags = RAI_DNS, .ai_port_space = RDMA_PS_TCP};
+	const struct rdma_addrinfo sa = {.ai_flags = RAI_SA};
+	const struct rdma_addrinfo no_name = {.ai_flags = RAI_NUMERICHOST};
+	struct rdma_addrinfo *found;
+	struct rdma_cm_id *id;
+
+	MUST(channel && !rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	REFUSED(rdma_query_addrinfo(id, &found), ENOENT);
+	REFUSED(rdma_resolve_addrinfo(id, NULL, "service", &sa), EOPNOTSUPP);
+	REFUSED(rdma_resolve_addrinfo(id, NULL, NULL, NULL), EINVAL);
+	MUST(!rdma_resolve_addrinfo(id, text, "7471", &dns));
+	REFUSED(rdma_resolve_addrinfo(id, text, "7471", &dns), EBUSY);
+	expect_event(channel, RDMA_CM_EVENT_ADDRINFO_RESOLVED, 0, 0);
+	MUST(!rdma_query_addrinfo(id, &found));
+	MUST(found && found->ai_dst_addr && found->ai_port_space == RDMA_PS_TCP);
+	rdma_freeaddrinfo(found);
+	MUST(!rdma_resolve_addrinfo(id, "nothing here", "7471", &no_name));
+	expect_event(channel, RDMA_CM_EVENT_ADDRINFO_ERROR, -ENOENT, 0);
+	/* It isn't taken: the identifier's end frees it. */
+	MUST(!rdma_resolve_addrinfo(id, text, "7471", NULL));
+	expect_event(channel, RDMA_CM_EVENT_ADDRINFO_RESOLVED, 0, 0);
+	MUST(!rdma_destroy_id(id));
+	MUST(!rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP)); /* synchronous */
+	MUST(!rdma_resolve_addrinfo(id, text, "7471", NULL));
+	MUST(!rdma_query_addrinfo(id, &found));
+	rdma_freeaddrinfo(found);
+	MUST(rdma_resolve_addrinfo(id, "nothing here", "7471", &no_name) == -1);
+	MUST(!rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+}
+
+/* Events that the program writes itself: in order, as many as the channel takes. */
+static void written_events(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	const enum rdma_cm_event_type user = (enum rdma_cm_event_type)RDMA_CM_EVENT_USER;
+	struct rdma_cm_id *id;
+	int count = 0;
+
+	MUST(channel && !rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	REFUSED(rdma_write_cm_event(id, RDMA_CM_EVENT_ESTABLISHED, 0, 0), EINVAL);
+	REFUSED(repoll_create(0), EOPNOTSUPP);
+	while (!rdma_write_cm_event(id, user, -100000 + count, UINT64_MAX - (uint64_t)count))
+		count++;
+	MUST(errno == EAGAIN && count > 10);
+	for (int i = 0; i < count; i++)
+		expect_event(channel, RDMA_CM_EVENT_USER, -100000 + i, UINT64_MAX - (uint64_t)i);
+	MUST(!rdma_write_cm_event(id, user, 0, 1)); /* unread: ends with the identifier */
+	MUST(!rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2) {
@@ -291,6 +361,8 @@ int main(int argc, char **argv)
 	options();
 	path();
 	queues();
+	look_ups(argv[1]);
+	written_events();
 	MUST(!rdma_destroy_id(listener));
 	puts("ok");
 	return 0;

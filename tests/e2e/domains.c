@@ -4,6 +4,7 @@
  * queue pairs that have no file of their own. See rig.h.
  */
 #include <errno.h>
+#include <infiniband/later.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,7 +212,9 @@ static void parent_wrong(struct rig *rig)
 	attr.pd = NULL;
 	CHECK_EQ(rig, parent_error(rig, attr), EINVAL);
 	attr.pd = pd;
-	attr.comp_mask = 4;
+	attr.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC; /* needs nothing */
+	CHECK_EQ(rig, parent_error(rig, attr), 0);
+	attr.comp_mask = 8;
 	CHECK_EQ(rig, parent_error(rig, attr), EINVAL);
 	attr.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
 	CHECK_EQ(rig, parent_error(rig, attr), EINVAL); /* without any */

@@ -34,6 +34,7 @@ extern const struct rig_test tag_wrong_tests[];	   /* their refusals, and ends i
 extern const struct rig_test tag_random_tests[];   /* against a model */
 extern const struct rig_test behaviour_tests[];	   /* what docs/behaviour.md decides */
 extern const struct rig_test xrc_tests[];
-extern const struct rig_test ofed_tests[]; /* OFED's calls for XRC */
+extern const struct rig_test ofed_tests[];  /* OFED's calls for XRC */
+extern const struct rig_test later_tests[]; /* calls of later releases of rdma-core */
 
 #endif

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A daemon that is stopped, starts slowly, or never answers: calls that need no daemon don't wait
- * for it. See rig.h. Both ends are threads of one process, so they share its engine.
+ * for it, and what has ended has ended for all. See rig.h. Both ends are threads of one process, so
+ * they share its engine.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -274,10 +277,96 @@ static void daemon_never_answers(struct rig *rig)
 	end_close(&end);
 }
 
+/* A domain that two contexts have open, each by a connection of its own. */
+struct shared_domain {
+	struct ibv_context *ctx[2];
+	struct ibv_xrcd *xrcd[2];
+	struct ibv_cq *cq[3];
+	struct ibv_qp *target;
+	uint32_t qpn;
+	_Atomic bool ended;
+	struct ibv_qp *opened;
+};
+
+static struct shared_domain shared;
+
+static void domain_open(struct rig *rig)
+{
+	char path[] = "/tmp/verbena-liveness-XXXXXX";
+	struct ibv_xrcd_init_attr attr = {.comp_mask =
+						  IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+					  .fd = mkstemp(path),
+					  .oflags = O_CREAT};
+	struct ibv_qp_init_attr_ex target = {.qp_type = IBV_QPT_XRC_RECV,
+					     .comp_mask = IBV_QP_INIT_ATTR_XRCD};
+
+	CHECK(rig, attr.fd >= 0);
+	for (int i = 0; i < 2; i++) {
+		CHECK(rig, (shared.ctx[i] = ibv_open_device(rig->ctx->device)));
+		CHECK(rig, (shared.xrcd[i] = ibv_open_xrcd(shared.ctx[i], &attr)));
+	}
+	for (int i = 0; i < 3; i++)
+		CHECK(rig, (shared.cq[i] = ibv_create_cq(shared.ctx[0], 1, NULL, NULL, 0)));
+	target.xrcd = shared.xrcd[0];
+	CHECK(rig, (shared.target = ibv_create_qp_ex(shared.ctx[0], &target)));
+	shared.qpn = shared.target->qp_num;
+	close(attr.fd);
+	unlink(path);
+}
+
+/* The daemon takes one request of a connection after the other: the CQs are in the target's way. */
+static void end_target(struct work *work)
+{
+	for (int i = 0; i < 3; i++)
+		OK(work->rig, ibv_destroy_cq(shared.cq[i]));
+	OK(work->rig, ibv_destroy_qp(shared.target));
+	atomic_store(&shared.ended, true);
+}
+
+static void open_target(struct work *work)
+{
+	struct ibv_qp_open_attr attr = {.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD |
+						     IBV_QP_OPEN_ATTR_TYPE,
+					.qp_num = shared.qpn,
+					.xrcd = shared.xrcd[1],
+					.qp_type = IBV_QPT_XRC_RECV};
+
+	(void)work;
+	while (!atomic_load(&shared.ended))
+		usleep(1000);
+	shared.opened = ibv_open_qp(shared.ctx[1], &attr);
+}
+
+/* An XRC target queue pair that has ended can't be opened by another connection, though the daemon
+ * was late: the end is over when the call returns. */
+static void target_has_ended(struct rig *rig)
+{
+	struct work ender = {.rig = rig}, opener = {.rig = rig};
+
+	if (rig->role == RIG_A) {
+		domain_open(rig);
+		pid_t pid = daemon_pid(rig);
+
+		OK(rig, kill(pid, SIGSTOP));
+		work_start(&ender, end_target);
+		work_start(&opener, open_target);
+		CHECK(rig, !work_over(&opener, RIG_NEVER_MS));
+		OK(rig, kill(pid, SIGCONT));
+		CHECK(rig, work_over(&ender, RIG_SOON_MS) && work_over(&opener, RIG_SOON_MS));
+		CHECK(rig, !shared.opened);
+		for (int i = 0; i < 2; i++) {
+			OK(rig, ibv_close_xrcd(shared.xrcd[i]));
+			OK(rig, ibv_close_device(shared.ctx[i]));
+		}
+	}
+	rig_sync(rig);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct rig_test tests[] = {
 		{"link_is_wanted", link_is_wanted},
+		{"target_has_ended", target_has_ended},
 		{"daemon_starts_slowly", daemon_starts_slowly},
 		{"daemon_never_answers", daemon_never_answers},
 		{NULL, NULL},

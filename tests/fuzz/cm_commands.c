@@ -315,6 +315,22 @@ static void act_leave(struct input *in)
 	call_it(c, RDMA_USER_CM_CMD_LEAVE_MCAST, &body, sizeof(body), sizeof(resp), &resp);
 }
 
+/* Events of the client's own, also more than its channel takes. */
+static void act_write(struct input *in)
+{
+	struct client *c = pick(in);
+	uint8_t how = input_u8(in);
+	const struct proto_cm_write_event body = {
+		.id = pick_id(c, in),
+		.event = PROTO_CM_WRITTEN_FIRST + how % 4,
+		.status = how,
+		.reserved = how == 255,
+	};
+
+	for (int i = how % 64; i >= 0; i--)
+		call_it(c, PROTO_CM_WRITE_EVENT, &body, sizeof(body), 0, NULL);
+}
+
 static void act_scarce(struct input *in)
 {
 	uint8_t b = input_u8(in);
@@ -364,7 +380,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		act_time,    act_bytes,	  act_reject, act_scarce,
 	};
 	/* Added later, so they have numbers of their own: older inputs keep their meaning. */
-	enum { JOIN = 255, LEAVE = 254 };
+	enum { JOIN = 255, LEAVE = 254, WRITE = 253 };
 	static bool ready;
 	struct input in = {data, data + size};
 
@@ -379,6 +395,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			act_join(&in);
 		else if (which == LEAVE)
 			act_leave(&in);
+		else if (which == WRITE)
+			act_write(&in);
 		else
 			actions[which % (sizeof(actions) / sizeof(actions[0]))](&in);
 	}

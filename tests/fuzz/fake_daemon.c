@@ -334,6 +334,12 @@ int daemon_open_xrcd(struct daemon_conn *conn, const struct proto_open_xrcd *bod
 	return made(&resp->handle);
 }
 
+int daemon_close_target(struct daemon_conn *conn, uint32_t handle)
+{
+	(void)conn, (void)handle;
+	return ended();
+}
+
 int daemon_close_xrcd(struct daemon_conn *conn, uint32_t handle)
 {
 	(void)conn, (void)handle;

@@ -129,6 +129,11 @@ int cm_channel_post(struct cm_channel *channel, const struct rdma_ucm_event_resp
 	return 0;
 }
 
+int cm_channel_offer(struct cm_channel *channel, const struct rdma_ucm_event_resp *event)
+{
+	return list_empty(&channel->queue) ? cm_channel_send_event(channel, event) : -EAGAIN;
+}
+
 /* ------------------------------------------------------------------ what was read */
 
 static int unread_cost(const struct cm_channel *channel)

@@ -39,6 +39,10 @@ void cm_channel_free(struct cm_channel *channel);
  * listener). Returns 0 or -ENOMEM. */
 int cm_channel_post(struct cm_channel *channel, const struct rdma_ucm_event_resp *event);
 
+/* The same for an event that the program writes itself, as often as it likes: sends it, or returns
+ * -EAGAIN if the socket doesn't take it or others wait. */
+int cm_channel_offer(struct cm_channel *channel, const struct rdma_ucm_event_resp *event);
+
 /* How many of the packets that were sent the program has read. */
 uint64_t cm_channel_read(const struct cm_channel *channel);
 

@@ -264,6 +264,7 @@ static const struct {
 	[PROTO_CM_CREATE_CHANNEL] = {cm_command_create_channel,
 				     RESPONSE(proto_cm_create_channel_resp)},
 	[PROTO_CM_DESTROY_CHANNEL] = {cm_command_destroy_channel, BODY(proto_cm_channel)},
+	[PROTO_CM_WRITE_EVENT] = {cm_command_write_event, BODY(proto_cm_write_event)},
 };
 
 _Static_assert(sizeof(struct rdma_ucm_accept) <= BODY_MAX &&

@@ -49,6 +49,7 @@ typedef int cm_command(struct cm_request *request, void *response);
 cm_command cm_command_hello, cm_command_create_channel, cm_command_destroy_channel;
 /* cm_id.c */
 cm_command cm_command_create_id, cm_command_destroy_id, cm_command_migrate_id;
+cm_command cm_command_write_event;
 /* cm_resolve.c */
 cm_command cm_command_bind, cm_command_resolve_addr, cm_command_resolve_route;
 /* cm_query.c */

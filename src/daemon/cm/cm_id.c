@@ -321,3 +321,23 @@ int cm_command_migrate_id(struct cm_request *request, void *response)
 	resp->events_reported = id->reported;
 	return 0;
 }
+
+int cm_command_write_event(struct cm_request *request, void *response)
+{
+	const struct proto_cm_write_event *body = request->body;
+	struct cm_id *id = cm_id_find(request, body->id);
+
+	(void)response;
+	if (!id || !id->uid || body->reserved || body->event < PROTO_CM_WRITTEN_FIRST ||
+	    body->event > PROTO_CM_WRITTEN_LAST)
+		return -EINVAL;
+	struct rdma_ucm_event_resp event = {
+		.uid = id->uid,
+		.id = id->object.handle,
+		.event = body->event,
+		.status = (uint32_t)body->status,
+	};
+
+	memcpy(event.param.conn.private_data, &body->arg, sizeof(body->arg));
+	return cm_channel_offer(id->channel, &event);
+}

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -216,6 +217,13 @@ void conn_resume(struct server *server)
 		if (err && err != -EAGAIN)
 			conn_close(conn);
 	}
+}
+
+bool conn_has_hung_up(const struct conn *conn)
+{
+	struct pollfd p = {.fd = conn->watch.fd};
+
+	return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR));
 }
 
 static void conn_on_ready(struct watch *watch, uint32_t events)

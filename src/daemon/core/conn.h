@@ -58,6 +58,10 @@ int conn_open_cm(struct server *server, int fd);
 /* Ends the connection; frees it and what its client held through it (a process, a context). */
 void conn_close(struct conn *conn);
 
+/* Whether the client has closed its end, or has ended, although the loop may not have seen it yet.
+ */
+bool conn_has_hung_up(const struct conn *conn);
+
 /* Retries the postponed requests of all connections. */
 void conn_resume(struct server *server);
 

@@ -100,6 +100,36 @@ static struct xrc_domain *domain_of_file(struct server *server, const struct con
 	return NULL;
 }
 
+/* Ends one connection that has the domain open and whose client has ended; not `but`. Whether there
+ * was one: the domain may have ended with it. */
+static bool domain_lose_one(struct xrc_domain *domain, const struct conn *but)
+{
+	list_for_each(node, &domain->handles) {
+		struct conn *conn =
+			container_of(node, struct xrcd, by_domain)->object.context->conn;
+
+		if (conn == but || !conn_has_hung_up(conn))
+			continue;
+		conn_close(conn);
+		return true;
+	}
+	return false;
+}
+
+/* A client that opens something may know already (by waitpid(), say) that another process has
+ * ended, while the loop hasn't come to that process's connections. As with the kernel, what the
+ * process had has ended by then. */
+static struct xrc_domain *living_domain_of_file(struct request *request)
+{
+	const struct conn *conn = request->conn;
+	struct xrc_domain *domain;
+
+	do
+		domain = domain_of_file(conn->server, conn, request->body);
+	while (domain && domain_lose_one(domain, conn));
+	return domain;
+}
+
 static bool number_is_taken(const struct server *server, uint32_t number)
 {
 	list_for_each(node, &server->xrc.domains)
@@ -145,7 +175,7 @@ int command_open_xrcd(struct request *request, void *response)
 {
 	const struct proto_open_xrcd *body = request->body;
 	struct proto_open_xrcd_resp *resp = response;
-	struct xrc_domain *domain = domain_of_file(request->conn->server, request->conn, body);
+	struct xrc_domain *domain = living_domain_of_file(request);
 	struct object *object;
 
 	if (body->reserved)
@@ -494,6 +524,9 @@ int command_open_qp(struct request *request, void *response)
 	struct ib_uverbs_create_qp_resp *resp = response;
 	struct context *context = request->conn->context;
 	struct xrcd *xrcd = (struct xrcd *)object_find(context, OBJECT_XRCD, body->pd_handle);
+
+	while (xrcd && domain_lose_one(xrcd->domain, request->conn))
+		; /* the domain lives by this handle */
 	struct target *target = target_find(request->conn->server, body->qpn);
 
 	if (!xrcd || body->qp_type != IB_UVERBS_QPT_XRC_TGT || !target ||

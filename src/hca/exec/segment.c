@@ -13,6 +13,7 @@
 #include "hca/exec/mcast.h"
 #include "hca/local/datagram_inbox.h"
 #include "hca/local/link.h"
+#include "hca/process/capture.h"
 #include "hca/process/context.h"
 #include "hca/roce/interface.h"
 #include "hca/verbs/flow.h"
@@ -45,6 +46,7 @@ struct seen {
 	uint32_t source_qpn;
 	/* The sender's QP doesn't want what it sends to groups. */
 	bool blocks_self;
+	bool is_from_outside; /* by the network interface */
 };
 
 /* A queue pair that a frame is for, and by which rule. */
@@ -321,19 +323,23 @@ static enum step segment_begin(struct qp *qp, struct send_wqe *wqe, const struct
 		.blocks_self = qp->blocks_self,
 	};
 
+	bool leaves;
 	int err = 0;
 
 	if (!copy_gather(head, local, count, 0, n))
 		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
 	ether_parse(head, n, &seen.parsed);
 	frame_steer(qp->hca, &seen, &steering);
-	if (frame_leaves(atomic_load_explicit(&qp->hca->interface, memory_order_acquire), &seen,
-			 &steering))
+	leaves = frame_leaves(atomic_load_explicit(&qp->hca->interface, memory_order_acquire),
+			      &seen, &steering);
+	if (leaves)
 		err = interface_send(qp->hca, local, count, wqe->length,
 				     wqe->flags & SEND_CHECKSUMS);
 	if (err)
 		return datagram_fail(qp, wqe,
 				     err == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
+	if (capture_on(qp->hca))
+		capture_show_frame(qp, wqe, local, count, leaves);
 	wqe->ud.remote_qpn = steering_slots(&steering, qp->fanout);
 	wqe->flags |= SEND_BEGUN;
 	qp->ud_psn++;
@@ -423,6 +429,14 @@ static void frame_take_one(struct hca *hca, const struct steering *steering, uin
 	frame_deliver(hca, qp, in);
 }
 
+static bool steering_has_slot(const struct steering *steering, uint32_t slot)
+{
+	for (uint32_t i = 0; i < steering->n; i++)
+		if (steering->to[i].qpn >> LIMIT_QP_BITS == slot)
+			return true;
+	return false;
+}
+
 /* Gives a frame to the queue pairs of this process that it is for. `in`: but for what is parsed
  * here. */
 static void frame_arrive(struct hca *hca, struct arriving *in, struct seen *seen)
@@ -433,6 +447,8 @@ static void frame_arrive(struct hca *hca, struct arriving *in, struct seen *seen
 	in->seen = seen;
 	ether_parse(in->bytes, in->arrival.length, &seen->parsed);
 	frame_steer(hca, seen, &steering);
+	if (capture_on(hca) && seen->is_from_outside && steering_has_slot(&steering, hca->slot))
+		capture_show_frame_came(hca, seen->device, in->bytes, in->arrival.length);
 	for (uint32_t i = 0; i < steering.n; i++)
 		if (steering.to[i].qpn >> LIMIT_QP_BITS == hca->slot)
 			frame_take_one(hca, &steering, i, in);
@@ -463,7 +479,7 @@ void segment_take(struct hca *hca, struct link *link, const struct ring_header *
 
 void segment_take_outer(struct hca *hca, uint32_t device, const uint8_t *frame, uint32_t length)
 {
-	struct seen seen = {.device = device};
+	struct seen seen = {.device = device, .is_from_outside = true};
 	/* What must be kept for a receive is counted as the process's own. */
 	struct arriving in = {
 		.link = hca->self,

@@ -14,12 +14,14 @@
 #include "base/sys.h"
 #include "hca/mem/copy.h"
 #include "hca/mem/hazard.h"
+#include "hca/process/context.h"
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/qp.h"
 #include "net/tap.h"
 #include "shm/bell.h"
 #include "shm/tap.h"
+#include "wire/ether.h"
 #include "wire/flow.h"
 #include "wire/frame.h"
 
@@ -39,31 +41,36 @@ struct capture {
 	struct lock lock;
 	struct capture_ring ring[RINGS_MAX];
 	unsigned int rings;
-	uint8_t packet[WIRE_PACKET_MAX], frame[FRAME_MAX];
+	uint8_t packet[WIRE_PACKET_MAX], frame[FRAME_MAX], ether[LIMIT_FRAME];
 };
 
-_Static_assert(FRAME_MAX <= TAP_PACKET_MAX, "every packet has a place in a ring");
+_Static_assert(FRAME_MAX <= TAP_PACKET_MAX && LIMIT_FRAME <= TAP_PACKET_MAX,
+	       "every packet has a place in a ring");
 
 /* ------------------------------------------------------------------ writing to the rings */
+
+static void capture_put_packet(struct capture *c, const struct tap_packet *packet)
+{
+	int err;
+
+	for (unsigned int i = 0; i < c->rings; i++)
+		if (tap_write(&c->ring[i].writer, packet) &&
+		    (err = bell_ring(c->ring[i].bell)) != 0)
+			log_debug("capture's bell: %s", strerror(-err));
+}
 
 /* Writes a packet to all rings. Its first `captured` bytes are in c->frame. */
 static void capture_put(struct capture *c, uint64_t time_ns, size_t captured, size_t size, bool out,
 			const char *comment)
 {
-	const struct tap_packet packet = {
-		.time_ns = time_ns,
-		.bytes = c->frame,
-		.captured = (uint32_t)captured,
-		.size = (uint32_t)size,
-		.direction = out ? TAP_OUT : TAP_IN,
-		.comment = comment,
-	};
-	int err;
-
-	for (unsigned int i = 0; i < c->rings; i++)
-		if (tap_write(&c->ring[i].writer, &packet) &&
-		    (err = bell_ring(c->ring[i].bell)) != 0)
-			log_debug("capture's bell: %s", strerror(-err));
+	capture_put_packet(c, &(struct tap_packet){
+				      .time_ns = time_ns,
+				      .bytes = c->frame,
+				      .captured = (uint32_t)captured,
+				      .size = (uint32_t)size,
+				      .direction = out ? TAP_OUT : TAP_IN,
+				      .comment = comment,
+			      });
 }
 
 /* ------------------------------------------------------------------ RoCE packets */
@@ -381,6 +388,51 @@ void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_
 	m.count = sq_segments(qp, wqe, 0, m.local, &holds);
 	capture_show(&m, &packet, 0);
 	lock_give(&m.c->lock);
+}
+
+/* ------------------------------------------------------------------ frames */
+
+static void capture_put_frame(struct capture *c, uint32_t device, const uint8_t *frame,
+			      uint32_t length, enum tap_direction direction, const char *comment)
+{
+	capture_put_packet(c, &(struct tap_packet){
+				      .time_ns = net_tap_time(&c->net),
+				      .bytes = frame,
+				      .captured = length,
+				      .size = length,
+				      .direction = direction,
+				      .comment = comment,
+				      .is_frame = true,
+				      .device = (uint8_t)device,
+			      });
+}
+
+void capture_show_frame(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local,
+			int count, bool leaves) NO_THREAD_SAFETY_ANALYSIS
+{
+	struct capture *c = capture_enter(qp->hca);
+
+	if (!c)
+		return;
+	if (wqe->length <= sizeof(c->ether) &&
+	    copy_gather(c->ether, local, count, 0, wqe->length)) {
+		if (wqe->flags & SEND_CHECKSUMS)
+			ether_checksums_fill(c->ether, wqe->length);
+		capture_put_frame(c, qp->context->device_index, c->ether, wqe->length, TAP_OUT,
+				  leaves ? NULL : "local");
+	}
+	lock_give(&c->lock);
+}
+
+void capture_show_frame_came(struct hca *hca, uint32_t device, const uint8_t *frame,
+			     uint32_t length) NO_THREAD_SAFETY_ANALYSIS
+{
+	struct capture *c = capture_enter(hca);
+
+	if (!c)
+		return;
+	capture_put_frame(c, device, frame, length, TAP_IN, NULL);
+	lock_give(&c->lock);
 }
 
 /* ------------------------------------------------------------------ adding, removing rings */

@@ -5,9 +5,11 @@
  *
  * Local traffic is shown by the requester's side, because one-sided operations are executed there
  * and their target takes no part: requests go out, their answers come in, and each packet is shown
- * once. PSNs are those that packets would have had (request_begins() in local/core/starting.c keeps
- * the count, captured or not). A message that waits for a receive is shown once, with the RNR NAK
- * that it got; each message has an acknowledgement of its own.
+ * once. Frames of raw packet QPs are shown as they are, once: by their sender, or, if they come
+ * from a network interface, by the process that has a rule for them. PSNs are those that packets
+ * would have had (request_begins() in local/core/starting.c keeps the count, captured or not). A
+ * message that waits for a receive is shown once, with the RNR NAK that it got; each message has an
+ * acknowledgement of its own.
  *
  * While no capture runs, hca.capture is NULL, and each hook is one load and branch. A captured
  * process never waits for a capturing program: packets that find no room in its ring (shm/tap.h)
@@ -40,6 +42,13 @@ void capture_show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn
 			 enum ibv_wc_status status, uint8_t rnr_timer);
 void capture_show_rnr(struct qp *qp, const struct send_wqe *wqe, uint32_t msn, uint8_t rnr_timer);
 void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe);
+/* A frame of a raw packet QP is sent; `leaves`: by the network interface, and not only within the
+ * host. `local`: its segments. */
+void capture_show_frame(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local,
+			int count, bool leaves);
+/* A frame has come by the network interface, for a queue pair of this process. */
+void capture_show_frame_came(struct hca *hca, uint32_t device, const uint8_t *frame,
+			     uint32_t length);
 
 static inline bool capture_on(const struct hca *hca)
 {

@@ -371,7 +371,9 @@ int target_destroy(struct qp *qp)
 	list_del(&qp->target->node);
 	lock_give(&hca->engine);
 	books_enter(hca);
-	daemon_destroy_qp(&qp->context->conn, qp->handle);
+	/* Not posted: the program may tell another process that the queue pair has ended. A failure
+	 * means that the handle is gone with its daemon. */
+	daemon_close_target(&qp->context->conn, qp->handle);
 	books_drop(qp->context, &qp->held);
 	books_leave(hca);
 	event_queue_forget(&qp->context->async, qp);

@@ -257,8 +257,8 @@ int raw_receive(int fd, void *reply, size_t size, int *reply_fd)
 	return head.result;
 }
 
-int raw_call_fds(int fd, uint32_t command, const void *body, size_t size, const int *fds,
-		 unsigned int count, void *reply, size_t reply_size)
+int raw_request(int fd, uint32_t command, const void *body, size_t size, const int *fds,
+		unsigned int count)
 {
 	_Alignas(8) uint8_t packet[1024];
 	const struct ib_uverbs_cmd_hdr header = {.command = command,
@@ -270,7 +270,13 @@ int raw_call_fds(int fd, uint32_t command, const void *body, size_t size, const 
 	memcpy(packet, &header, sizeof(header));
 	if (size)
 		memcpy(packet + sizeof(header), body, size);
-	int err = raw_send(fd, packet, sizeof(header) + size, fds, count);
+	return raw_send(fd, packet, sizeof(header) + size, fds, count);
+}
+
+int raw_call_fds(int fd, uint32_t command, const void *body, size_t size, const int *fds,
+		 unsigned int count, void *reply, size_t reply_size)
+{
+	int err = raw_request(fd, command, body, size, fds, count);
 
 	return err ? err : raw_receive(fd, reply, reply_size, NULL);
 }

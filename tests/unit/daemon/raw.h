@@ -51,7 +51,11 @@ int raw_receive(int fd, void *reply, size_t size, int *reply_fd);
 int raw_call(int fd, uint32_t command, const void *body, size_t size, void *reply,
 	     size_t reply_size);
 
-/* The same with descriptors. */
+/* The request alone; raw_receive() has the answer. 0 or -errno. */
+int raw_request(int fd, uint32_t command, const void *body, size_t size, const int *fds,
+		unsigned int count);
+
+/* raw_call() with descriptors. */
 int raw_call_fds(int fd, uint32_t command, const void *body, size_t size, const int *fds,
 		 unsigned int count, void *reply, size_t reply_size);
 

@@ -6,10 +6,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <rdma/ib_user_ioctl_verbs.h>
@@ -332,6 +334,45 @@ static void its_number_stays_its_own(void **state)
 	assert_int_equal(raw_destroy(b.ctx, IB_USER_VERBS_CMD_DESTROY_QP, opened), 0);
 }
 
+static void daemon_signal(int signal, int options)
+{
+	int status;
+
+	assert_int_equal(kill(server.pid, signal), 0);
+	assert_int_equal(waitpid(server.pid, &status, options), server.pid);
+}
+
+/* B's request is ready at the daemon before A's end is, and is executed after it. */
+static int after_the_end_of_a(uint32_t command, const void *body, size_t size)
+{
+	daemon_signal(SIGSTOP, WUNTRACED);
+	assert_int_equal(raw_request(b.ctx, command, body, size, NULL, 0), 0);
+	client_end(&a);
+	daemon_signal(SIGCONT, WCONTINUED);
+	int result = raw_receive(b.ctx, NULL, 0, NULL);
+
+	client_begin(&a);
+	return result;
+}
+
+/* A process that has seen another one end (waitpid()) finds nothing of it, whatever of the two the
+ * daemon's loop sees first. */
+static void the_dead_have_nothing(void **state)
+{
+	const struct proto_open_xrcd body = {.dev = 7, .ino = 5};
+	struct ib_uverbs_open_qp open = {.qp_type = IB_UVERBS_QPT_XRC_TGT};
+	uint32_t handle;
+
+	(void)state;
+	domain(a.ctx, 5);
+	assert_int_equal(after_the_end_of_a(PROTO_OPEN_XRCD, &body, sizeof(body)), -EAGAIN);
+	open.pd_handle = domain(b.ctx, 5);
+	open.qpn = target(a.ctx, domain(a.ctx, 5), &handle);
+	assert_int_equal(after_the_end_of_a(IB_USER_VERBS_CMD_OPEN_QP, &open, sizeof(open)),
+			 -EINVAL);
+	assert_int_equal(close_domain(b.ctx, open.pd_handle), 0);
+}
+
 /* ------------------------------------------------------------------ the next daemon */
 
 static void go_back(struct client *c)
@@ -431,15 +472,11 @@ static void it_returns(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(a_file_is_one_domain),
-		TEST(anonymous_domains_differ),
-		TEST(srqs_have_numbers),
-		TEST(states_change_one_by_one),
-		TEST(reports_reach_all),
-		TEST(strangers_are_kept_out),
-		TEST(it_outlives_its_maker),
-		TEST(its_number_stays_its_own),
-		TEST(it_returns),
+		TEST(a_file_is_one_domain),  TEST(anonymous_domains_differ),
+		TEST(srqs_have_numbers),     TEST(states_change_one_by_one),
+		TEST(reports_reach_all),     TEST(strangers_are_kept_out),
+		TEST(it_outlives_its_maker), TEST(its_number_stays_its_own),
+		TEST(the_dead_have_nothing), TEST(it_returns),
 	};
 
 	return cmocka_run_group_tests(tests, raw_server_start, raw_server_stop);

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Calls of libibverbs that came with rdma-core 59 to 65. Our <infiniband/verbs.h> is that of 44, so
+ * they stand here; in rdma-core they are in verbs.h, and a program that was compiled with that one
+ * runs on this library without this header (docs/abi.md).
+ *
+ * Calls that return int return 0 or a positive errno, unless they say otherwise; those that return
+ * a pointer return NULL with errno. Some fail with EOPNOTSUPP always, as rdma-core's do on a device
+ * that hasn't what they are for: DMA handles, DMA buffers of device memory, completion counters.
+ */
+#ifndef INFINIBAND_LATER_H
+#define INFINIBAND_LATER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <infiniband/verbs.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* For ibv_alloc_parent_domain(): memory that a confidential guest doesn't protect may be given out.
+ * The device needs none, so ibv_alloc_buf() gives ordinary memory in any case. */
+enum { IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC = 1 << 2 };
+
+struct ibv_buf;
+struct ibv_dmah;
+struct ibv_dmah_init_attr;
+
+/* ------------------------------------------------------------------ memory */
+
+enum ibv_mr_init_attr_mask {
+	IBV_REG_MR_MASK_IOVA = 1 << 0,
+	IBV_REG_MR_MASK_ADDR = 1 << 1,
+	IBV_REG_MR_MASK_FD = 1 << 2,
+	IBV_REG_MR_MASK_FD_OFFSET = 1 << 3,
+	IBV_REG_MR_MASK_DMAH = 1 << 4,
+	IBV_REG_MR_MASK_BUF = 1 << 5,
+};
+
+struct ibv_mr_init_attr {
+	size_t length;
+	int access;
+	uint64_t comp_mask; /* enum ibv_mr_init_attr_mask: which of the fields below are set */
+	uint64_t iova;
+	void *addr;
+	int fd;
+	uint64_t fd_offset;
+	struct ibv_dmah *dmah;
+	struct ibv_buf *buf;
+};
+
+/* Registers memory at `addr`, as ibv_reg_mr_iova2(), or, with FD, FD_OFFSET and IOVA, that of a
+ * file, as ibv_reg_dmabuf_mr(). With BUF, `addr` is in a buffer of ibv_alloc_buf(). EINVAL: fields
+ * that don't go together, or a range outside the buffer, or a buffer of another protection domain.
+ * EOPNOTSUPP: a field that isn't known, or a DMA handle. */
+struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
+
+/* Pages for data. `pd` must live until ibv_free_buf(). */
+void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf);
+void ibv_free_buf(struct ibv_buf *buf);
+struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length,
+			      int access);
+/* -1 with ENODATA: the buffer is ordinary memory, as all buffers are here. */
+int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf);
+
+/* -1 with EOPNOTSUPP. */
+int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm);
+
+struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context, struct ibv_dmah_init_attr *attr);
+int ibv_dealloc_dmah(struct ibv_dmah *dmah);
+
+/* ------------------------------------------------------------------ ports */
+
+/* The port's bandwidth in units of 100 Mb/s. */
+int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed);
+
+/* ------------------------------------------------------------------ completion counters */
+
+struct ibv_comp_cntr {
+	struct ibv_context *context;
+	uint32_t handle;
+};
+
+struct ibv_comp_cntr_init_attr;
+struct ibv_qp_attach_comp_cntr_attr;
+
+/* Fills `caps` with zeros: there are none. */
+int _ibv_query_comp_cntr_caps(struct ibv_context *context, void *caps, size_t caps_size);
+struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
+					   struct ibv_comp_cntr_init_attr *attr);
+int ibv_destroy_comp_cntr(struct ibv_comp_cntr *counter);
+int ibv_set_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value);
+int ibv_set_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value);
+int ibv_inc_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount);
+int ibv_inc_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount);
+int ibv_read_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *value);
+int ibv_read_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *value);
+int ibv_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *counter,
+			    struct ibv_qp_attach_comp_cntr_attr *attr);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Calls of rdma-core 59 to 65 (infiniband/later.h), on those of verbs.h, so that they are for any
+ * device. What neither our device nor the private interface of the kernel's drivers has fails with
+ * EOPNOTSUPP.
+ *
+ * Owns the buffers of ibv_alloc_buf(): pages of this process, with the protection domain that they
+ * were asked for with. No locks: a buffer doesn't change, and the program ends it alone.
+ */
+#include <errno.h>
+#include <infiniband/later.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "abi/verbs_abi.h"
+#include "base/export.h"
+#include "base/log.h"
+
+/* ------------------------------------------------------------------ buffers */
+
+struct ibv_buf {
+	struct ibv_pd *pd;
+	void *addr;
+	size_t size;
+};
+
+EXPORT void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **out)
+{
+	struct ibv_buf *buf = calloc(1, sizeof(*buf));
+
+	if (!buf)
+		return fail_null(ENOMEM);
+	buf->pd = pd;
+	buf->size = size;
+	int err = posix_memalign(&buf->addr, (size_t)sysconf(_SC_PAGESIZE), size);
+
+	if (err) {
+		free(buf);
+		return fail_null(err);
+	}
+	*out = buf;
+	return buf->addr;
+}
+
+EXPORT void ibv_free_buf(struct ibv_buf *buf)
+{
+	free(buf->addr);
+	free(buf);
+}
+
+EXPORT int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf)
+{
+	(void)buf;
+	errno = ENODATA;
+	return -1;
+}
+
+/* ------------------------------------------------------------------ registration */
+
+/* Whether the region is a part of the buffer that it names. */
+static bool mr_is_in_buffer(const struct ibv_pd *pd, const struct ibv_mr_init_attr *attr)
+{
+	const struct ibv_buf *buf = attr->buf;
+	uintptr_t base = (uintptr_t)buf->addr, addr = (uintptr_t)attr->addr;
+
+	return pd == buf->pd && addr >= base && addr - base <= buf->size &&
+	       attr->length <= buf->size - (addr - base);
+}
+
+/* Which fields go together. 0 or a positive errno. */
+static int mr_check_fields(const struct ibv_pd *pd, const struct ibv_mr_init_attr *attr)
+{
+	const uint64_t file = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
+	const uint64_t known =
+		file | IBV_REG_MR_MASK_IOVA | IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF;
+	uint64_t mask = attr->comp_mask;
+
+	if (mask & ~known) {
+		log_warn("ibv_reg_mr_ex: no support for the fields 0x%llx of comp_mask",
+			 (unsigned long long)(mask & ~known));
+		return EOPNOTSUPP;
+	}
+	if (mask & file)
+		return mask == (file | IBV_REG_MR_MASK_IOVA) ? 0 : EINVAL;
+	if (!(mask & IBV_REG_MR_MASK_ADDR))
+		return EINVAL;
+	return mask & IBV_REG_MR_MASK_BUF && !mr_is_in_buffer(pd, attr) ? EINVAL : 0;
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
+{
+	int err = mr_check_fields(pd, attr);
+
+	if (err)
+		return fail_null(err);
+	if (attr->comp_mask & IBV_REG_MR_MASK_FD)
+		return ibv_reg_dmabuf_mr(pd, attr->fd_offset, attr->length, attr->iova, attr->fd,
+					 attr->access);
+	return ibv_reg_mr_iova2(pd, attr->addr, attr->length,
+				attr->comp_mask & IBV_REG_MR_MASK_IOVA ? attr->iova
+								       : (uintptr_t)attr->addr,
+				(unsigned int)attr->access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr,
+				     size_t length, int access)
+{
+	struct ibv_mr_init_attr attr = {
+		.length = length,
+		.access = access,
+		.comp_mask = IBV_REG_MR_MASK_BUF | IBV_REG_MR_MASK_ADDR,
+		.addr = addr,
+		.buf = buf,
+	};
+
+	return ibv_reg_mr_ex(pd, &attr);
+}
+
+EXPORT int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm)
+{
+	(void)dm;
+	errno = EOPNOTSUPP;
+	return -1;
+}
+
+EXPORT struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context, struct ibv_dmah_init_attr *attr)
+{
+	(void)context, (void)attr;
+	return fail_null(EOPNOTSUPP);
+}
+
+EXPORT int ibv_dealloc_dmah(struct ibv_dmah *dmah)
+{
+	(void)dmah;
+	return fail_errno(EOPNOTSUPP);
+}
+
+/* ------------------------------------------------------------------ ports */
+
+/* A lane's rate in units of 100 Mb/s, by the bit of the port's active speed. */
+static const uint16_t lane_rates[] = {25, 50, 100, 100, 140, 250, 500, 1000};
+/* Lanes, by the bit of the port's active width. */
+static const uint8_t lane_counts[] = {1, 4, 8, 12, 2};
+
+/* The number of the only bit; a number beyond any table: none or several are set. */
+static unsigned int only_bit(unsigned int bits)
+{
+	return bits && !(bits & (bits - 1)) ? (unsigned int)__builtin_ctz(bits) : 32;
+}
+
+EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num,
+				uint64_t *port_speed)
+{
+	struct ibv_port_attr attr;
+
+	if (port_num > UINT8_MAX)
+		return fail_errno(EINVAL);
+	int err = ibv_query_port(context, (uint8_t)port_num, &attr);
+
+	if (err)
+		return fail_errno(err);
+	unsigned int lane = only_bit(attr.active_speed), lanes = only_bit(attr.active_width);
+
+	if (lane >= sizeof(lane_rates) / sizeof(lane_rates[0]) || lanes >= sizeof(lane_counts))
+		return fail_errno(EOPNOTSUPP);
+	*port_speed = (uint64_t)lane_rates[lane] * lane_counts[lanes];
+	return 0;
+}
+
+/* ------------------------------------------------------------------ completion counters */
+
+EXPORT int _ibv_query_comp_cntr_caps(struct ibv_context *context, void *caps, size_t caps_size)
+{
+	(void)context;
+	memset(caps, 0, caps_size);
+	return fail_errno(EOPNOTSUPP);
+}
+
+EXPORT struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
+						  struct ibv_comp_cntr_init_attr *attr)
+{
+	(void)context, (void)attr;
+	return fail_null(EOPNOTSUPP);
+}
+
+EXPORT int ibv_destroy_comp_cntr(struct ibv_comp_cntr *counter)
+{
+	(void)counter;
+	return fail_errno(EOPNOTSUPP);
+}
+
+EXPORT int ibv_set_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value)
+{
+	(void)counter, (void)value;
+	return fail_errno(EOPNOTSUPP);
+}
+
+EXPORT int ibv_set_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value)
+{
+	(void)counter, (void)value;
+	return fail_errno(EOPNOTSUPP);
+}
+
+EXPORT int ibv_inc_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount)
+{
+	(void)counter, (void)amount;
+	return fail_errno(EOPNOTSUPP);
+}
+
+EXPORT int ibv_inc_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount)
+{
+	(void)counter, (void)amount;
+	return fail_errno(EOPNOTSUPP);
+}
+
+EXPORT int ibv_read_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *value)
+{
+	(void)counter, (void)value;
+	return fail_errno(EOPNOTSUPP);
+}
+
+EXPORT int ibv_read_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *value)
+{
+	(void)counter, (void)value;
+	return fail_errno(EOPNOTSUPP);
+}
+
+EXPORT int ibv_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *counter,
+				   struct ibv_qp_attach_comp_cntr_attr *attr)
+{
+	(void)qp, (void)counter, (void)attr;
+	return fail_errno(EOPNOTSUPP);
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Calls of rdma-core 59 to 65 (infiniband/later.h): buffers, registration by fields, ports; and
+ * what isn't supported, which fails and is not advertised. See rig.h.
+ */
+#include <errno.h>
+#include <infiniband/later.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "faults.h"
+
+enum { SEED = 5, BYTES = 16384, PAGE = 4096 };
+
+/* A sends from a part of its buffer to a part of B's. */
+static void later_buffer(struct rig *rig)
+{
+	struct end end;
+	struct ibv_buf *buf;
+	struct ibv_wc wc;
+
+	end_pair(&end, rig, NULL);
+	uint8_t *memory = ibv_alloc_buf(end.pd, BYTES, &buf);
+
+	CHECK(rig, memory && !((uintptr_t)memory % PAGE));
+	struct ibv_mr *mr =
+		ibv_reg_buf_mr(end.pd, buf, memory + PAGE, BYTES - PAGE, IBV_ACCESS_LOCAL_WRITE);
+
+	CHECK(rig, mr && mr->addr == memory + PAGE && mr->length == BYTES - PAGE);
+	struct ibv_sge sge = {(uintptr_t)memory + PAGE, BYTES - PAGE, mr->lkey};
+	struct ibv_recv_wr recv = {.wr_id = 1, .sg_list = &sge, .num_sge = 1}, *bad_recv;
+	struct ibv_send_wr send = {.wr_id = 2,
+				   .sg_list = &sge,
+				   .num_sge = 1,
+				   .opcode = IBV_WR_SEND,
+				   .send_flags = IBV_SEND_SIGNALED},
+			   *bad_send;
+
+	if (rig->role == RIG_B)
+		OK(rig, ibv_post_recv(end.qp, &recv, &bad_recv));
+	else
+		pattern_fill(memory + PAGE, BYTES - PAGE, SEED);
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		OK(rig, ibv_post_send(end.qp, &send, &bad_send));
+		wc_expect(&end, end.scq, 2, IBV_WC_SUCCESS);
+	} else {
+		wc = wc_expect(&end, end.rcq, 1, IBV_WC_SUCCESS);
+		CHECK_EQ(rig, wc.byte_len, BYTES - PAGE);
+		CHECK(rig, pattern_holds(memory + PAGE, BYTES - PAGE, SEED));
+	}
+	rig_sync(rig);
+	CHECK(rig, ibv_export_buf_dmabuf_fd(buf) == -1 && errno == ENODATA);
+	OK(rig, ibv_dereg_mr(mr));
+	ibv_free_buf(buf);
+	end_close(&end);
+}
+
+static void refused(struct rig *rig, struct ibv_pd *pd, struct ibv_mr_init_attr attr, int error)
+{
+	errno = 0;
+	CHECK(rig, !ibv_reg_mr_ex(pd, &attr));
+	CHECK_EQ(rig, errno, error);
+}
+
+static void later_registration(struct rig *rig)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(rig->ctx), *other = ibv_alloc_pd(rig->ctx);
+	struct ibv_buf *buf;
+	uint8_t *memory = ibv_alloc_buf(pd, BYTES, &buf);
+	struct ibv_mr_init_attr attr = {.length = PAGE,
+					.access = IBV_ACCESS_LOCAL_WRITE,
+					.comp_mask = IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_IOVA,
+					.addr = memory,
+					.iova = 1 << 20,
+					.buf = buf};
+
+	CHECK(rig, pd && other && memory);
+	struct ibv_mr *mr = ibv_reg_mr_ex(pd, &attr);
+
+	CHECK(rig, mr && mr->addr == memory && mr->length == PAGE);
+	OK(rig, ibv_dereg_mr(mr));
+	attr.comp_mask = 0;
+	refused(rig, pd, attr, EINVAL); /* no memory */
+	attr.comp_mask = IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_DMAH;
+	refused(rig, pd, attr, EOPNOTSUPP);
+	attr.comp_mask = IBV_REG_MR_MASK_ADDR | 1ull << 40;
+	refused(rig, pd, attr, EOPNOTSUPP);
+	attr.comp_mask = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_IOVA;
+	refused(rig, pd, attr, EINVAL); /* no offset */
+	attr.comp_mask = IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_FD_OFFSET;
+	refused(rig, pd, attr, EINVAL);
+	attr.comp_mask = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET | IBV_REG_MR_MASK_IOVA;
+	attr.fd = -1;
+	refused(rig, pd, attr, EBADF);
+	attr.comp_mask = IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF;
+	refused(rig, other, attr, EINVAL); /* another protection domain's */
+	attr.addr = memory + BYTES - PAGE + 1;
+	refused(rig, pd, attr, EINVAL);
+	attr.addr = memory - 1;
+	refused(rig, pd, attr, EINVAL);
+	attr.comp_mask = IBV_REG_MR_MASK_BUF;
+	refused(rig, pd, attr, EINVAL); /* no address in it */
+	ibv_free_buf(buf);
+	OK(rig, ibv_dealloc_pd(other));
+	OK(rig, ibv_dealloc_pd(pd));
+}
+
+static void later_port_speed(struct rig *rig)
+{
+	uint64_t speed = 0;
+
+	OK(rig, ibv_query_port_speed(rig->ctx, 1, &speed));
+	CHECK_EQ(rig, speed, 1000); /* 100 Gb/s */
+	CHECK(rig, ibv_query_port_speed(rig->ctx, 9, &speed));
+	CHECK_EQ(rig, ibv_query_port_speed(rig->ctx, 257, &speed), EINVAL);
+}
+
+static void later_unsupported(struct rig *rig)
+{
+	struct ibv_alloc_dm_attr dm_attr = {.length = 64};
+	struct ibv_dm *dm = ibv_alloc_dm(rig->ctx, &dm_attr);
+	uint64_t caps[2] = {1, 1};
+
+	CHECK(rig, dm && ibv_dm_export_dmabuf_fd(dm) == -1 && errno == EOPNOTSUPP);
+	OK(rig, ibv_free_dm(dm));
+	CHECK(rig, !ibv_alloc_dmah(rig->ctx, NULL) && errno == EOPNOTSUPP);
+	CHECK_EQ(rig, _ibv_query_comp_cntr_caps(rig->ctx, caps, sizeof(caps)), EOPNOTSUPP);
+	CHECK(rig, !caps[0] && !caps[1]);
+	errno = 0;
+	CHECK(rig, !ibv_create_comp_cntr(rig->ctx, NULL) && errno == EOPNOTSUPP);
+}
+
+const struct rig_test later_tests[] = {
+	{"later_buffer", later_buffer},
+	{"later_registration", later_registration},
+	{"later_port_speed", later_port_speed},
+	{"later_unsupported", later_unsupported},
+	{0},
+};
