@@ -120,6 +120,7 @@ static bool egress_take(const struct fabric *fabric, const struct route_query *q
 	port = &fabric->ports[hop->ingress];
 	route->end = hop->ingress;
 	route->is_lossy |= port->drop_ppm != 0;
+	route->is_slow |= port_is_slowed(port);
 	route->is_arming |= port_state(port) == PORT_ARMED;
 	route->delay_ns += port_delay_ns(port);
 	if (port_state(port) < (query->is_vl15 ? PORT_INIT : PORT_ARMED))
@@ -183,7 +184,7 @@ void fabric_route_find(const struct fabric *fabric, const struct route_query *qu
 	route->end = query->port;
 	route->blame = FABRIC_NONE;
 	route->mtu = 5;
-	route->is_lossy = route->is_arming = false;
+	route->is_lossy = route->is_slow = route->is_arming = false;
 	route->delay_ns = 0;
 	route->hops = 0;
 	if (fabric->nodes[fabric->ports[at].node].is_off) {

@@ -48,6 +48,7 @@ struct fabric_route {
 	uint32_t blame; /* the port that counts its loss; FABRIC_NONE: none does */
 	uint8_t mtu;	/* the smallest on the way, 1 to 5 */
 	bool is_lossy;	/* a fault on the way may drop packets */
+	bool is_slow;	/* a fault on the way, `delay` or `rate`, takes data's time */
 	bool is_arming; /* a port by which data comes in is Armed, so that data makes it Active */
 	uint64_t delay_ns; /* sum of the delays of its cables */
 	uint32_t hops;

@@ -187,10 +187,13 @@ static enum path_fault path_walk(struct path *path, const struct pub *peer,
 		return path_fails(path, PATH_PKEY, ROUTE_OK, route->end);
 	uint8_t mtu = route->mtu;
 	uint32_t loss = node_loss(path->membership->node, route);
+	bool is_slow = route->is_slow;
 	enum path_fault fault = path_walk_back(path, route->end, word, pkey, route);
 
 	path->room = (128u << (route->mtu < mtu ? route->mtu : mtu)) + 1;
-	path->drop_ppm = loss + node_loss(path->membership->node, route);
+	path->drop_back = node_loss(path->membership->node, route);
+	path->drop_ppm = loss + path->drop_back;
+	path->is_slow = is_slow || route->is_slow;
 	return fault;
 }
 
@@ -204,16 +207,23 @@ void path_renew(struct path *path, const struct pub *peer)
 		return;
 	path->seen = epoch;
 	path->tallied = 0;
-	path->drop_ppm = 0;
+	path->drop_ppm = path->drop_back = 0;
+	path->is_slow = false;
 	path->fault = path_walk(path, peer, &route);
-	if (path->fault != PATH_OPEN)
+	if (path->fault != PATH_OPEN) {
 		path->room = path->drop_ppm = 0;
+		path->is_slow = false;
+	}
+	path->room_fast = path->drop_ppm || path->is_slow ? 0 : path->room;
 }
 
-bool path_admits_slow(struct path *path, const struct pub *peer, uint32_t packet)
+bool path_admits_slow(struct path *path, uint32_t length)
 {
-	path_renew(path, peer);
-	return packet < path->room && !node_drops(&path->dice, path->drop_ppm);
+	path->is_dropped = false;
+	if (path_packet(path, length) >= path->room)
+		return false;
+	path->is_dropped = node_drops(&path->dice, path->drop_ppm);
+	return !path->is_dropped;
 }
 
 /* ------------------------------------------------------------------ counting */

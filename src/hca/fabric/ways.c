@@ -21,6 +21,7 @@ struct tree {
 	uint32_t flow_count, flow_room;
 	bool is_valid;	   /* for the next packet; else memory was missing in the walk, or a fault
 			    * drops copies */
+	bool is_slow;	   /* a fault on it takes time */
 	uint64_t *reached; /* bits: nodes that get a copy */
 };
 
@@ -90,6 +91,7 @@ static void way_walk(struct ways *ways, struct way *way, const struct way_addres
 	way->room = route.result == ROUTE_OK ? (128u << route.mtu) + 1 : 0;
 	way->end = route.end;
 	way->loss = node_loss(ways->membership->node, &route);
+	way->is_slow = route.result == ROUTE_OK && route.is_slow;
 }
 
 /* Never 0. */
@@ -206,6 +208,7 @@ static bool tree_hop_add(void *context, const struct route_hop *hop)
 	if (walk->part.hops < PROTO_FLOW_HOPS)
 		walk->part.hop[walk->part.hops++] = *hop;
 	walk->part.is_arming |= port_state(ingress) == PORT_ARMED;
+	walk->tree->is_slow |= port_is_slowed(ingress);
 	if (!ingress->drop_ppm)
 		return true;
 	walk->tree->is_valid = false;
@@ -238,6 +241,7 @@ static bool tree_walk(struct ways *ways, struct tree *tree, const struct way_add
 	for (size_t i = 0; i < words; i++)
 		tree->reached[i] = 0;
 	tree->is_valid = true;
+	tree->is_slow = false;
 	query.mtu = mtu_for(length);
 	route_multicast(tables, &query, &visitor);
 	tree_flow_add(&walk);
@@ -261,6 +265,11 @@ struct tree *ways_find_tree(struct ways *ways, const struct way_address *address
 	tree->key = key;
 	tree->seen = epoch;
 	return tree;
+}
+
+bool tree_is_slow(const struct tree *tree)
+{
+	return tree->is_slow;
 }
 
 bool tree_reaches(const struct tree *tree, uint32_t node)

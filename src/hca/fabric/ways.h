@@ -37,6 +37,7 @@ struct way {
 	uint32_t room; /* bytes that a packet may carry, + 1; 0: it leads nowhere */
 	uint32_t end;  /* row of the port where it ends */
 	uint32_t loss; /* by faults, in millionths of packets */
+	bool is_slow;  /* a fault on it takes time */
 };
 
 struct ways;
@@ -66,6 +67,8 @@ struct tree;
  * that faults drop. `again`: of the packet for which it was last called. NULL: no memory. */
 struct tree *ways_find_tree(struct ways *ways, const struct way_address *address, uint32_t length,
 			    bool again);
+/* Whether a fault on it takes time. */
+bool tree_is_slow(const struct tree *tree);
 /* Whether a port of the node with this row gets a copy. */
 bool tree_reaches(const struct tree *tree, uint32_t node);
 /* Counts a packet of `words` on all its hops. */
