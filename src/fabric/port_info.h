@@ -132,6 +132,12 @@ static inline uint8_t port_mtu(const struct fabric_port *port)
 	return octet_high(port->info[INFO_MTU_SM_SL]);
 }
 
+/* How many of a million packets of data that arrive a fault drops. */
+static inline uint32_t port_data_drop_ppm(const struct fabric_port *port)
+{
+	return port->drop_attribute ? 0 : port->drop_ppm;
+}
+
 /* Whether a fault makes what comes in by the port slower: `delay`, or `rate` on its cable. */
 static inline bool port_is_slowed(const struct fabric_port *port)
 {

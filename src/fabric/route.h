@@ -24,6 +24,7 @@ enum route_result {
 	ROUTE_PARTITION_RCV,  /* the ingress port's */
 	ROUTE_NOT_THERE,      /* it ends at a port that hasn't got the LID */
 	ROUTE_OFF,	      /* a node without power */
+	ROUTE_DROPPED,	      /* by a fault; no walk finds it, but packets are counted so */
 	ROUTE_RESULTS,
 };
 

@@ -142,6 +142,32 @@ def latency(fabric):
     daemon_end(fabric)
 
 
+def groups(fabric):
+    """A datagram to a group needs the time of all cables of its tree; so its last copy's."""
+    group, mlid = "ff12:4001:ffff::5", 0xC005
+    begin(fabric, 7)
+    shells = {node: Shell(fabric, node) for node in ("H1", "H3")}
+    for shell in shells.values():
+        shell.ask("qp", "ud", 9)
+        shell.ask("ready")
+        shell.ask("attach", group, mlid)
+    for node, mask in ("S1", 1 << 1 | 1 << 7), ("S2", 1 << 1 | 1 << 7):
+        smp_write(fabric, lid(fabric, node), 0x12, 0, 18, b"\xc3\xff")
+        smp_write(fabric, lid(fabric, node), 0x1B, 0, 10, mask.to_bytes(2, "big"))
+    for node, port in ("H3", 1), ("S2", 7):
+        fabric.ask(op="delay", node=node, port=port, ns=100000)
+    began = time.monotonic()
+    require(shells["H1"].facts("datagram", mlid, 0xFFFFFF, 9, 1000, 0, 0, group) == {"status": 0},
+            "send")
+    for node, shell in shells.items():
+        require(len(shell.received(1)) == 1, f"{node}: lost")
+    took = time.monotonic() - began
+    require(took >= 0.2, f"after {took} s, by two cables of 0.1 s each")
+    for shell in shells.values():
+        shell.end()
+    daemon_end(fabric)
+
+
 def tools(fabric):
     """Debian's programs measure what the links carry; and no more than that. (Not by datagrams: with
     one that is lost, as a datagram may be, ib_send_bw waits for ever.)"""
@@ -384,7 +410,7 @@ def rates_of_faults(fabric):
 
 
 if __name__ == "__main__":
-    chosen = [test for test in (words, delays, delays_of_datagrams, rates_of_faults, shares, reads,
-                                 latency, tools, engines, hostile)
+    chosen = [test for test in (words, delays, delays_of_datagrams, rates_of_faults, shares, reads, latency,
+                                 groups, tools, engines, hostile)
               if len(sys.argv) < 2 or test.__name__ in sys.argv]
     sys.exit(main(chosen))

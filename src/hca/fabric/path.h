@@ -78,6 +78,8 @@ struct path {
 	uint32_t drop_ppm;  /* of packets, by faults on both ways */
 	uint32_t drop_back; /* ... on the way back */
 	bool is_dropped;    /* the last request was refused by drop_ppm */
+	/* Of packets that faults dropped lately, there and back; NULL: none yet. */
+	struct proto_flow *dropped, *dropped_back;
 };
 
 /* The part of struct pub_qp that the peer's path needs: which way this QP's answers go, and the
