@@ -25,7 +25,8 @@ void clocks_locate(struct clocks *clocks, void *memory, uint32_t ports, uint32_t
 		.touched = memory,
 		.clock = (void *)((uint8_t *)memory + bits),
 		.ports = ports,
-		.slow = slow,
+		.slow = slow ? slow : 1,
+		.faults_only = !slow,
 	};
 }
 
@@ -54,23 +55,34 @@ uint32_t port_data_mbps(const struct fabric_port *port)
 	return (count ? count : 1) * lane_data_mbps(port);
 }
 
-void clocks_way_set(struct clocks_way *way, const struct fabric *fabric, uint32_t slow,
-		    const struct fabric_route *route)
+uint32_t clocks_way_add(const struct clocks *clocks, struct clocks_way *way,
+			const struct fabric *fabric, const struct route_hop *hop, uint32_t before)
 {
-	way->hops = 0;
-	if (route->result != ROUTE_OK)
-		return;
-	for (uint32_t i = 0; i < route->hops; i++) {
-		const struct route_hop *from = &route->hop[i];
-		uint64_t latency = (uint64_t)port_delay_ns(&fabric->ports[from->ingress]) * slow;
+	const struct fabric_port *in = &fabric->ports[hop->ingress];
+	bool has_rate = !clocks->faults_only || in->is_limited;
+	uint64_t latency = clocks->faults_only ? in->delay_ns : port_delay_ns(in);
 
-		way->hop[way->hops++] = (struct clocks_hop){
-			.port = from->egress,
-			.mbps = port_data_mbps(&fabric->ports[from->egress]),
-			.latency_ns = latency < CLOCKS_WAIT_MAX_NS ? latency : CLOCKS_WAIT_MAX_NS,
-			.vl = from->vl % FABRIC_VLS,
-		};
-	}
+	if ((!has_rate && !latency) || way->hops == way->room)
+		return before;
+	latency *= clocks->slow;
+	way->hop[way->hops] = (struct clocks_hop){
+		.port = hop->egress,
+		.mbps = has_rate ? port_data_mbps(&fabric->ports[hop->egress]) : 0,
+		.before = before,
+		.vl = hop->vl % FABRIC_VLS,
+		.latency_ns = latency < CLOCKS_WAIT_MAX_NS ? latency : CLOCKS_WAIT_MAX_NS,
+	};
+	return way->hops++;
+}
+
+void clocks_way_set(const struct clocks *clocks, struct clocks_way *way,
+		    const struct fabric *fabric, const struct fabric_route *route)
+{
+	uint32_t before = FABRIC_NONE;
+
+	way->hops = 0;
+	for (uint32_t i = 0; route->result == ROUTE_OK && i < route->hops; i++)
+		before = clocks_way_add(clocks, way, fabric, &route->hop[i], before);
 }
 
 /* Clocks --------------------------------------------------------------------------------------- */
@@ -127,7 +139,7 @@ static uint64_t wire_take(uint64_t *wire, uint64_t base, uint64_t ns, uint64_t l
 
 static uint64_t wire_ns(uint32_t bytes, uint32_t mbps, uint32_t slow)
 {
-	return ((uint64_t)bytes * 8000 * slow + mbps - 1) / mbps;
+	return mbps ? ((uint64_t)bytes * 8000 * slow + mbps - 1) / mbps : 0;
 }
 
 static void wait_count(const struct clocks *clocks, uint32_t port, uint64_t ns)
@@ -162,29 +174,41 @@ static uint64_t port_pass(const struct clocks *clocks, const struct clocks_hop *
 	return begin;
 }
 
-struct clocks_passage clocks_pass(const struct clocks *clocks, const struct clocks_way *way,
+/* The piece leaves by the port of a hop, and its time is noted there. Returns how long that takes.
+ */
+static uint64_t hop_pass(const struct clocks *clocks, struct clocks_way *way,
+			 struct clocks_hop *hop, struct piece piece, uint32_t bytes)
+{
+	struct clocks_hop *before = hop->before < way->hops ? &way->hop[hop->before] : NULL;
+	uint64_t ns = wire_ns(bytes, hop->mbps, clocks->slow), head = piece.base;
+
+	if (before)
+		piece.since = head = before->begin;
+	hop->begin = port_pass(clocks, hop, &piece, head, ns);
+	/* The port before it has credits again when the piece leaves its buffer. */
+	if (before)
+		clock_raise(&clocks->clock[before->port].lane[before->vl], hop->begin, piece.limit);
+	hop->done = clock_later(before ? before->done : 0, hop->begin + ns);
+	hop->flight = (before ? before->flight : 0) + hop->latency_ns;
+	return ns;
+}
+
+struct clocks_passage clocks_pass(const struct clocks *clocks, struct clocks_way *way,
 				  uint32_t bytes, uint64_t since, uint64_t ready, uint64_t now)
 {
-	uint64_t base = clock_earlier(ready, now), head = base, flight = 0;
+	uint64_t base = clock_earlier(ready, now);
 	struct piece piece = {base, clock_earlier(since, base), now + CLOCKS_WAIT_MAX_NS};
 	struct clocks_passage passage = {base, base};
 
 	for (uint32_t i = 0; i < way->hops; i++) {
-		const struct clocks_hop *hop = &way->hop[i];
-		uint64_t ns = wire_ns(bytes, hop->mbps, clocks->slow);
-		uint64_t begin = port_pass(clocks, hop, &piece, head, ns);
+		struct clocks_hop *hop = &way->hop[i];
+		uint64_t ns = hop_pass(clocks, way, hop, piece, bytes);
 
-		/* The port before it has credits again when the piece leaves its buffer. */
-		if (i)
-			clock_raise(&clocks->clock[hop[-1].port].lane[hop[-1].vl], begin,
-				    piece.limit);
-		passage.free = clock_later(passage.free, i ? begin : begin + ns);
-		passage.arrived = clock_later(passage.arrived, begin + ns);
-		flight += hop->latency_ns;
-		piece.since = head = begin;
+		passage.free = clock_later(passage.free, i ? hop->begin : hop->begin + ns);
+		passage.arrived = clock_later(passage.arrived, hop->done + hop->flight);
 	}
 	passage.free = clock_earlier(passage.free, piece.limit) + (ready - base);
-	passage.arrived += flight + (ready - base);
+	passage.arrived += ready - base;
 	return passage;
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Link speed and contention (`verbena fabric up --timing`): virtual clocks of the ports, in memory
- * that all processes on the fabric's nodes share. A sender takes its data through the clocks of the
- * ports on its way, piece by piece, and learns when the last bit would be at the other end; it
- * holds its request back until then.
+ * Link speed and contention: virtual clocks of the ports, in memory that all processes on the
+ * fabric's nodes share. With `verbena fabric up --timing` all cables take time; else those only to
+ * which a fault was given, `delay` or `rate`, and data that crosses none of them takes no time.
+ * A sender takes its data through the clocks of the ports on its way, piece by piece, and learns
+ * when the last bit would be at the other end; it holds its request back until then.
  *
  * The model:
  *   rate       a port sends a piece of CLOCKS_PIECE bytes or less in the time that the link's width
@@ -16,8 +17,12 @@
  *              this lane has begun to leave the next switch. A link that is too slow for what is
  *              sent to it thus slows the links before it, and what else comes by the same lanes
  *   sender     begins with a piece when its port is done with the sender's piece before it, and
- * that has begun to leave by the last port of the way: it has one piece in the buffers All times
- * are ns of CLOCK_MONOTONIC, and `slow` times as long as they would be with adapters.
+ *              that one has begun to leave by the last port of the way: it has one piece in the
+ *              buffers
+ *   groups     a datagram to a group leaves each switch by all ports of its tree; it is there when
+ *              its last copy is
+ *
+ * All times are ns of CLOCK_MONOTONIC, and `slow` times as long as they would be with adapters.
  *
  * The clocks don't have latencies: a port's time is accounted as of the moment at which a sender
  * sends, and the way's latency is added at its end. So a piece that is still on its way doesn't
@@ -57,30 +62,42 @@ struct clock {
 
 _Static_assert(sizeof(struct clock) == 128, "two cache lines");
 
-/* The shared memory. `slow` 0: the fabric has no clocks. */
+/* The shared memory. `slow` 0: there is none. */
 struct clocks {
 	uint64_t *touched;   /* a bit for each port whose `waited` isn't 0 */
 	struct clock *clock; /* by row of the port */
 	uint32_t ports, slow;
+	bool faults_only; /* a cable without a fault takes no time */
 };
 
-/* The bytes of the memory for so many ports; and where in it what is. */
+/* The bytes of the memory for so many ports; and where in it what is. `slow`: the header's, of
+ * which 0 means that only faults take time. */
 size_t clocks_bytes(uint32_t ports);
 void clocks_locate(struct clocks *clocks, void *memory, uint32_t ports, uint32_t slow);
 
-/* A way, with what the clocks need of its ports. Of no hops: no time passes. */
+/* A way, or the tree of a group, with what the clocks need of its ports: those that take time. Of
+ * no hops: no time passes. The caller brings the memory of `room` hops. */
 struct clocks_way {
-	uint32_t hops;
+	uint32_t hops, room;
 	struct clocks_hop {
-		uint32_t port, mbps;
-		uint64_t latency_ns; /* slowed */
+		uint32_t port;
+		uint32_t mbps;	 /* 0: the cable only delays */
+		uint32_t before; /* the hop before it; FABRIC_NONE: none, it is the sender's */
 		uint8_t vl;
-	} hop[ROUTE_HOPS_MAX];
+		uint64_t latency_ns; /* slowed */
+		/* Of the piece that passed last: when it began to leave by the port; until when it
+		 * and those before it were busy; latencies up to the cable's other end. */
+		uint64_t begin, done, flight;
+	} * hop;
 };
 
 /* The way of a route. A packet that gets nowhere takes no time. */
-void clocks_way_set(struct clocks_way *way, const struct fabric *fabric, uint32_t slow,
-		    const struct fabric_route *route);
+void clocks_way_set(const struct clocks *clocks, struct clocks_way *way,
+		    const struct fabric *fabric, const struct fabric_route *route);
+/* Adds a hop behind the hop `before`. Returns its index, or `before` if it takes no time or there
+ * is no room. */
+uint32_t clocks_way_add(const struct clocks *clocks, struct clocks_way *way,
+			const struct fabric *fabric, const struct route_hop *hop, uint32_t before);
 
 /* Mb/s of data that a port's link carries; at least 1. */
 uint32_t port_data_mbps(const struct fabric_port *port);
@@ -92,7 +109,7 @@ struct clocks_passage {
 
 /* A piece of `bytes` is sent at `ready`; `since`: since when the sender has had something to send,
  * without pause. Both results are at most `now` + CLOCKS_WAIT_MAX_NS + the way's own time. */
-struct clocks_passage clocks_pass(const struct clocks *clocks, const struct clocks_way *way,
+struct clocks_passage clocks_pass(const struct clocks *clocks, struct clocks_way *way,
 				  uint32_t bytes, uint64_t since, uint64_t ready, uint64_t now);
 
 /* What PortXmitWait is to have counted for the port until now: microseconds, as PortSamplesControl

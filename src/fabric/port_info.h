@@ -132,6 +132,18 @@ static inline uint8_t port_mtu(const struct fabric_port *port)
 	return octet_high(port->info[INFO_MTU_SM_SL]);
 }
 
+/* How many of a million packets of data that arrive a fault drops. */
+static inline uint32_t port_data_drop_ppm(const struct fabric_port *port)
+{
+	return port->drop_attribute ? 0 : port->drop_ppm;
+}
+
+/* Whether a fault makes what comes in by the port slower: `delay`, or `rate` on its cable. */
+static inline bool port_is_slowed(const struct fabric_port *port)
+{
+	return port->delay_ns || port->is_limited;
+}
+
 /* What each packet that arrives is delayed by. */
 static inline uint32_t port_delay_ns(const struct fabric_port *port)
 {

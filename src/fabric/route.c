@@ -119,7 +119,8 @@ static bool egress_take(const struct fabric *fabric, const struct route_query *q
 	route->hops++;
 	port = &fabric->ports[hop->ingress];
 	route->end = hop->ingress;
-	route->is_lossy |= port->drop_ppm != 0;
+	route->is_lossy |= port_data_drop_ppm(port) != 0;
+	route->is_slow |= port_is_slowed(port);
 	route->is_arming |= port_state(port) == PORT_ARMED;
 	route->delay_ns += port_delay_ns(port);
 	if (port_state(port) < (query->is_vl15 ? PORT_INIT : PORT_ARMED))
@@ -183,7 +184,7 @@ void fabric_route_find(const struct fabric *fabric, const struct route_query *qu
 	route->end = query->port;
 	route->blame = FABRIC_NONE;
 	route->mtu = 5;
-	route->is_lossy = route->is_arming = false;
+	route->is_lossy = route->is_slow = route->is_arming = false;
 	route->delay_ns = 0;
 	route->hops = 0;
 	if (fabric->nodes[fabric->ports[at].node].is_off) {
@@ -347,6 +348,7 @@ const char *route_result_text(enum route_result result)
 		[ROUTE_PARTITION_RCV] = "the port doesn't accept packets of this partition",
 		[ROUTE_NOT_THERE] = "it comes to an adapter that hasn't got the LID",
 		[ROUTE_OFF] = "the node has no power",
+		[ROUTE_DROPPED] = "a fault drops it",
 	};
 
 	return result < ROUTE_RESULTS ? texts[result] : "unknown";
@@ -382,6 +384,7 @@ void route_count_loss(struct fabric *fabric, const struct fabric_route *route, u
 		[ROUTE_MTU] = {ERROR_XMIT_DISCARDS, DETAIL_NEIGHBOR_MTU},
 		[ROUTE_PARTITION_XMIT] = {ERROR_XMIT_CONSTRAINT, DETAILS},
 		[ROUTE_PARTITION_RCV] = {ERROR_RCV_CONSTRAINT, DETAILS},
+		[ROUTE_DROPPED] = {ERROR_RCV, DETAIL_LOCAL_PHYSICAL},
 	};
 
 	if (route->result == ROUTE_OK || route->blame == FABRIC_NONE)

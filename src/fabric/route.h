@@ -24,6 +24,7 @@ enum route_result {
 	ROUTE_PARTITION_RCV,  /* the ingress port's */
 	ROUTE_NOT_THERE,      /* it ends at a port that hasn't got the LID */
 	ROUTE_OFF,	      /* a node without power */
+	ROUTE_DROPPED,	      /* by a fault; no walk finds it, but packets are counted so */
 	ROUTE_RESULTS,
 };
 
@@ -48,6 +49,7 @@ struct fabric_route {
 	uint32_t blame; /* the port that counts its loss; FABRIC_NONE: none does */
 	uint8_t mtu;	/* the smallest on the way, 1 to 5 */
 	bool is_lossy;	/* a fault on the way may drop packets */
+	bool is_slow;	/* a fault on the way, `delay` or `rate`, takes data's time */
 	bool is_arming; /* a port by which data comes in is Armed, so that data makes it Active */
 	uint64_t delay_ns; /* sum of the delays of its cables */
 	uint32_t hops;

@@ -391,8 +391,8 @@ static json_t *multicast_trace(const struct fabric *fabric, const struct route_q
 static json_t *unicast_trace(const struct fabric *fabric, const struct route_query *query)
 {
 	static const char *const names[ROUTE_RESULTS] = {
-		"ok", "no-lid", "no-entry",	  "looping",	   "loop",	"inactive",
-		"vl", "mtu",	"partition-xmit", "partition-rcv", "not-there", "off"};
+		"ok",  "no-lid",	 "no-entry",	  "looping",   "loop", "inactive", "vl",
+		"mtu", "partition-xmit", "partition-rcv", "not-there", "off",  "dropped"};
 	struct fabric_route route;
 	json_t *hops = json_array();
 

@@ -20,8 +20,6 @@ int timing_begin(struct server *server)
 	void *memory = MAP_FAILED;
 
 	timing->file = -1;
-	if (!header->slow)
-		return 0;
 	timing->taken = calloc(header->ports, sizeof *timing->taken);
 	timing->file = memfd_create("verbena-clocks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (!timing->taken || timing->file < 0)

@@ -18,8 +18,7 @@
  * src/fabric/tables.h), read-only, and joins the node (JOIN) by a connection that it keeps: with it
  * comes a memory file in which it counts what it sends (flows.h), and the fabric sends struct
  * proto_fabric_event on it. verbenad, which sends no data, joins without memory, for the events.
- * If the fabric has clocks (src/fabric/clocks.h), a process maps their file, too (CLOCKS), for
- * reading and writing.
+ * It maps the file of the clocks (src/fabric/clocks.h), too (CLOCKS), for reading and writing.
  *
  * Integers are in host order, except for those of Linux's structures that aren't.
  */

@@ -106,6 +106,8 @@ def dropped(fabric):
     for port, expected in ((("S3", 7), (0, 200)), (("S3", 1), (count, 0)), (("H5", 1), (0, count))):
         change = tuple(b - a for a, b in zip(before[port], after[port]))
         require(change == expected, f"{port}: {change}, not {expected}")
+    errors = fabric.ask(op="counters", node="S3", port=7)["ports"][0]["counters"]["rcv_errors"]
+    require(errors == 200 - count, f"{errors} errors for {200 - count} copies")
     fabric.ask(op="drop", node="S3", port=7, percent=0)
     for _ in range(20):
         shells["H1"].facts("datagram", MLID, 0xFFFFFF, 9, 100, 0, 0, GROUP)

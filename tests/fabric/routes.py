@@ -131,14 +131,54 @@ def mtus(fabric):
     daemon_end(fabric)
 
 
+def loss_is_counted(fabric, sender, ingress, egress, receiver):
+    """Of what a node sends by the ports of its switch: what the first one drops is counted up to
+    there, and there as an error; what is counted behind it came. Returns what was dropped."""
+    sent, came = port(fabric, sender, 1), port(fabric, "S1", ingress)
+    left, received = port(fabric, "S1", egress), port(fabric, receiver, 1)
+    for what in "packets", "words":
+        require(sent["xmit_" + what] == came["rcv_" + what], f"{what}: {sent}, {came}")
+        require(left["xmit_" + what] == received["rcv_" + what], f"{what}: {left}, {received}")
+    lost = sent["xmit_packets"] - left["xmit_packets"]
+    require(came["rcv_errors"] == lost, f"{lost} of {sent}, errors of {came}")
+    require(not any(one["rcv_errors"] for one in (sent, left, received)), "errors elsewhere")
+    return lost
+
+
+def counters_clear(fabric):
+    for node in "S1", "H1", "H2":
+        fabric.ask(op="counters", node=node, clear=True)
+
+
 def dropped(fabric):
-    """A cable that loses packets: RC loses time, UD loses datagrams."""
+    """A cable that loses packets: RC loses time, UD loses datagrams. They are counted up to there."""
     start(fabric, small())
     one, other = Shell(fabric, "H2"), Shell(fabric, "H1")
-    fabric.ask(op="drop", node="S1", port=2, percent=20)
+    fabric.ask(op="drop", node="S1", port=2, percent=100, attribute=0x11)
     connect(fabric, one, other, "rc", 0, 0, 5, 8, 7)
+    require(one.facts("send", 50, 100)["done"] == 50 and len(other.received(50)) == 50,
+            "what loses only management datagrams loses data")
+    fabric.ask(op="drop", node="S1", port=2, percent=20)
+    counters_clear(fabric)
     answer = one.facts("send", 200, 100)
     require(answer["status"] == 0 and len(other.received(200)) == 200, answer)
+    require(loss_is_counted(fabric, "H2", 2, 1, "H1") > 10, "nothing was lost")
+    # Messages of several packets lose one of them.
+    counters_clear(fabric)
+    require(one.facts("send", 100, 8000)["status"] == 0 and len(other.received(100)) == 100, "long")
+    lost = loss_is_counted(fabric, "H2", 2, 1, "H1")
+    require(lost and port(fabric, "H2", 1)["xmit_packets"] == 200 + 2 * lost, "one packet of two")
+    # On the way back.
+    fabric.ask(op="drop", node="S1", port=2, percent=0)
+    fabric.ask(op="drop", node="S1", port=1, percent=20)
+    counters_clear(fabric)
+    require(one.facts("send", 200, 100)["status"] == 0 and len(other.received(200)) == 200, "acks")
+    lost = loss_is_counted(fabric, "H1", 1, 2, "H2")
+    require(lost > 10 and port(fabric, "H2", 1)["xmit_packets"] == 200 + lost,
+            f"{lost} acknowledgements lost, {port(fabric, 'H2', 1)}")
+    fabric.ask(op="drop", node="S1", port=1, percent=0)
+    fabric.ask(op="drop", node="S1", port=2, percent=20)
+    counters_clear(fabric)
     qpn = other.facts("qp", "ud", 5)["qpn"]
     one.ask("qp", "ud", 5)
     one.ask("ready")
@@ -147,6 +187,7 @@ def dropped(fabric):
         require(one.facts("datagram", lid(fabric, "H1"), qpn, 5, 10) == {"status": 0}, "datagram")
     count = len(other.received(200, 1000))
     require(110 < count < 190, f"{count} of 200 datagrams came")
+    require(loss_is_counted(fabric, "H2", 2, 1, "H1") == 200 - count, "datagrams")
     fabric.ask(op="drop", node="S1", port=2, percent=0)
     one.end()
     other.end()

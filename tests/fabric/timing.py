@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Link speed and contention (`verbena fabric up --timing`): shares of links, latencies, what ports
+"""Link speed and contention (`verbena fabric up --timing`), and faults that make links slow: shares of links, latencies, what ports
 have waited, routing engines compared by the time that data takes. The links are slowed so much that
 this machine isn't what data waits for; lower bounds of times are exact, all else are ratios."""
 import array
@@ -14,7 +14,8 @@ import struct
 import sys
 import time
 
-from programs import (Shell, connect, daemon_end, lid, pair, start, table_entry_write, verbena)
+from programs import (Shell, connect, daemon_end, lid, pair, smp_write, start, table_entry_write,
+                      verbena)
 from stage import SMALL, Failure, main, need, poll_until, require
 
 SLOW = 1000
@@ -141,6 +142,32 @@ def latency(fabric):
     daemon_end(fabric)
 
 
+def groups(fabric):
+    """A datagram to a group needs the time of all cables of its tree; so its last copy's."""
+    group, mlid = "ff12:4001:ffff::5", 0xC005
+    begin(fabric, 7)
+    shells = {node: Shell(fabric, node) for node in ("H1", "H3")}
+    for shell in shells.values():
+        shell.ask("qp", "ud", 9)
+        shell.ask("ready")
+        shell.ask("attach", group, mlid)
+    for node, mask in ("S1", 1 << 1 | 1 << 7), ("S2", 1 << 1 | 1 << 7):
+        smp_write(fabric, lid(fabric, node), 0x12, 0, 18, b"\xc3\xff")
+        smp_write(fabric, lid(fabric, node), 0x1B, 0, 10, mask.to_bytes(2, "big"))
+    for node, port in ("H3", 1), ("S2", 7):
+        fabric.ask(op="delay", node=node, port=port, ns=100000)
+    began = time.monotonic()
+    require(shells["H1"].facts("datagram", mlid, 0xFFFFFF, 9, 1000, 0, 0, group) == {"status": 0},
+            "send")
+    for node, shell in shells.items():
+        require(len(shell.received(1)) == 1, f"{node}: lost")
+    took = time.monotonic() - began
+    require(took >= 0.2, f"after {took} s, by two cables of 0.1 s each")
+    for shell in shells.values():
+        shell.end()
+    daemon_end(fabric)
+
+
 def tools(fabric):
     """Debian's programs measure what the links carry; and no more than that. (Not by datagrams: with
     one that is lost, as a datagram may be, ib_send_bw waits for ever.)"""
@@ -259,7 +286,7 @@ def hostile(fabric):
 
 
 def words(fabric):
-    """What the command refuses and shows; a fabric without timing has no clocks."""
+    """What the command refuses and shows."""
     for text in ("0", "x", "10001", "1x", "-1", "99999999999999999999"):
         code, out = fabric.begin(f"--timing={text}", SMALL)
         require(code and "give a number from 1 to 10000" in out, out)
@@ -271,14 +298,119 @@ def words(fabric):
     verbena(fabric, "fabric", "down")
     start(fabric, open(SMALL, encoding="ascii").read())
     require(fabric.ask(op="status")["timing"] == 0, "timing without being asked for")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.connect(os.path.join(fabric.runtime, "fabric"))
-        connection.send(struct.pack("=III128s", ABI, CLOCKS, 0, b"H2"))
-        require(struct.unpack_from("=i", connection.recv(64))[0] == -61, "there are clocks")
+    memory, file = clocks_open(fabric)  # for faults
+    require(not any(memory[:]), "data has taken time")
+    memory.close()
+    os.close(file)
+    daemon_end(fabric)
+
+
+def slow_by(answer, seconds):
+    require(answer["status"] == 0 and answer["longest_us"] >= seconds * 1e6, answer)
+
+
+def delays(fabric):
+    """Without timing, too, `delay` takes data's time: of what crosses the cable, from the next request
+    on, until it is taken back."""
+    start(fabric, open(SMALL, encoding="ascii").read())
+    (one, address, key), (bystander, _, _) = shells_connect(fabric, (("H1", "H3"), ("H2", "H4")))
+    other = one.peer
+    require(one.facts("send", 3, 100)["done"] == 3, "before")
+    fabric.ask(op="delay", node="H3", port=1, ns=300000000)
+    for words in ("send", 2, 100), ("write", 1, 100, address, key), ("read", 1, 100, address, key):
+        slow_by(one.facts(*words), 0.3)
+    # A second would be lost each time.
+    fabric.ask(op="delay", node="H3", port=1, ns=1000000000)
+    began = time.monotonic()
+    require(bystander.facts("send", 100, 100)["done"] == 100, "elsewhere")
+    require(time.monotonic() - began < 50, "data that doesn't cross the cable is slow")
+    # H3 receives late, and sends at once.
+    began = time.monotonic()
+    require(other.facts("send", 100, 100)["done"] == 100, "the way back")
+    require(time.monotonic() - began < 50, "the other direction is slow")
+    slow_by(one.facts("send", 1, 100), 1)
+    for ns in (0, 200000000, 0):
+        fabric.ask(op="delay", node="H3", port=1, ns=ns)
+        began = time.monotonic()
+        require(one.facts("send", 50, 100)["done"] == 50, "after")
+        took = time.monotonic() - began
+        require(took >= 50 * ns / 1e9 and (ns or took < 25), f"{took} s with {ns} ns")
+    fabric.ask(op="delay", node="H1", port=1, ns=300000000)
+    require(one.facts("send", 1, 100)["done"] == 1, "from H1")
+    slow_by(other.facts("send", 1, 100), 0.3)
+    close([(one, 0, 0), (bystander, 0, 0)])
+    daemon_end(fabric)
+
+
+def delays_of_datagrams(fabric):
+    """Datagrams, and those to groups: each is late by the cables that it crosses; and arrives though
+    its program ends at once."""
+    group, mlid = "ff12:4001:ffff::5", 0xC005
+    start(fabric, open(SMALL, encoding="ascii").read())
+    shells = {node: Shell(fabric, node) for node in ("H1", "H2", "H3")}
+    qpns = {}
+    for node, shell in shells.items():
+        qpns[node] = shell.facts("qp", "ud", 9)["qpn"]
+        shell.ask("ready")
+        shell.ask("attach", group, mlid)
+    for node, mask in ("S1", 1 << 1 | 1 << 2 | 1 << 7), ("S2", 1 << 1 | 1 << 7):
+        smp_write(fabric, lid(fabric, node), 0x12, 0, 18, b"\xc3\xff")
+        smp_write(fabric, lid(fabric, node), 0x1B, 0, 10, mask.to_bytes(2, "big"))
+
+    def send(node, *words):
+        began = time.monotonic()
+        require(shells["H1"].facts("datagram", *words) == {"status": 0}, words)
+        require(len(shells[node].received(1)) == 1, f"{words}: lost")
+        return time.monotonic() - began
+
+    fabric.ask(op="delay", node="H3", port=1, ns=300000000)
+    require(send("H3", lid(fabric, "H3"), qpns["H3"], 9, 10) >= 0.3, "a datagram is early")
+    began = time.monotonic()
+    for _ in range(100):
+        send("H2", lid(fabric, "H2"), qpns["H2"], 9, 10)
+    require(time.monotonic() - began < 25, "datagrams to elsewhere are late")
+    require(send("H3", mlid, 0xFFFFFF, 9, 10, 0, 0, group) >= 0.3, "a group's copy is early")
+    require(len(shells["H2"].received(1)) == 1, "a copy is lost")
+    fabric.ask(op="delay", node="H3", port=1, ns=0)
+    began = time.monotonic()
+    for _ in range(100):
+        send("H3", mlid, 0xFFFFFF, 9, 10, 0, 0, group)
+    require(time.monotonic() - began < 25, "it is slow still")
+    for shell in shells.values():
+        shell.end()
+    daemon_end(fabric)
+
+
+def rates_of_faults(fabric):
+    """Without timing, too, a cable to which `rate` was given carries no more than that, for all who
+    use it together; what waits is counted."""
+    start(fabric, open(SMALL, encoding="ascii").read())
+    senders = shells_connect(fabric, (("H1", "H3"), ("H2", "H3")))
+    (one, address, key), (two, address_two, key_two) = senders
+    fabric.ask(op="rate", node="H3", port=1, width="1X", speed="SDR")
+    verbena(fabric, "sm", "--node", "H1", "--once")
+    count, size = 16, 4 << 20
+    least = count * size * 8 / 2e9
+    began = time.monotonic()
+    require(one.facts("write", count, size, address, key)["done"] == count, "one")
+    alone = time.monotonic() - began
+    began = time.monotonic()
+    two.tell("write", count, size, address_two, key_two)
+    require(one.facts("write", count, size, address, key)["done"] == count, "two")
+    require("status=0" in two.line(), "the other one")
+    both = time.monotonic() - began
+    print(f"      {alone:.3f} s, two {both:.3f} s; at least {least:.3f} s and twice that")
+    require(alone >= least * 0.99 and both >= 2 * least * 0.99, "more than the cable carries")
+    require(not waited(fabric, "S2", 1), "the slow cable itself has waited")
+    fabric.ask(op="rate", node="H3", port=1)
+    verbena(fabric, "sm", "--node", "H1", "--once")
+    require(one.facts("write", count, size, address, key)["done"] == count, "as before")
+    close(senders)
     daemon_end(fabric)
 
 
 if __name__ == "__main__":
-    chosen = [test for test in (words, shares, reads, latency, tools, engines, hostile)
+    chosen = [test for test in (words, delays, delays_of_datagrams, rates_of_faults, shares, reads, latency,
+                                 groups, tools, engines, hostile)
               if len(sys.argv) < 2 or test.__name__ in sys.argv]
     sys.exit(main(chosen))

@@ -18,6 +18,7 @@
 #include "hca/local/link.h"
 #include "hca/local/local_datagram.h"
 #include "hca/process/hca.h"
+#include "hca/verbs/pace.h"
 #include "hca/verbs/qp.h"
 
 /* Bytes of headers, and of what follows the payload. */
@@ -122,6 +123,12 @@ static bool tree_meets(const struct link *link, void *arg)
 	       tree_reaches(arg, row);
 }
 
+/* A way on which a fault takes time: whether the datagram, and those behind it, wait for that. */
+static bool datagram_holds(struct qp *qp, const struct send_wqe *wqe) REQUIRES(qp->lock)
+{
+	return !(wqe->flags & SEND_BEGUN) && !qp->ud_wait.since && pace_timed_hold(qp);
+}
+
 /* To a group: counted once, when it begins. */
 static enum step fabric_send_to_group(struct qp *qp, struct send_wqe *wqe,
 				      const struct iovec *local, int count,
@@ -131,6 +138,8 @@ static enum step fabric_send_to_group(struct qp *qp, struct send_wqe *wqe,
 
 	if (!tree)
 		return datagram_sent(qp, wqe);
+	if (unlikely(tree_is_slow(tree)) && datagram_holds(qp, wqe))
+		return STEP_WAIT;
 	if (!(wqe->flags & SEND_BEGUN)) {
 		datagram_label(qp, wqe, address);
 		tree_count(tree, datagram_words(wqe));
@@ -150,6 +159,8 @@ static enum step fabric_send_datagram(struct qp *qp, struct send_wqe *wqe,
 	struct way *way = ways_find(qp->ways, &address);
 	uint32_t slot = wqe->ud.remote_qpn >> LIMIT_QP_BITS;
 
+	if (unlikely(way->is_slow) && datagram_holds(qp, wqe))
+		return STEP_WAIT;
 	if (unlikely(!way_passes(qp->ways, way, wqe->length)))
 		return datagram_lose(qp, wqe, way, &address);
 	struct link *link = slot && slot < LIMIT_SLOTS ? link_get_datagram(qp->hca, slot) : NULL;

@@ -130,7 +130,8 @@ static bool datagram_expire(struct qp *qp, uint64_t now, uint64_t *next) REQUIRE
 static bool datagrams_wait(struct qp *qp)
 {
 	lock_take(&qp->lock);
-	bool yes = qp->state == IBV_QPS_RTS && qp->sq.next != qp->sq.head && qp->hca->conn.fd >= 0;
+	bool yes = qp->state == IBV_QPS_RTS && (qp->sq.next != qp->sq.head || qp->sq.held) &&
+		   qp->hca->conn.fd >= 0;
 
 	lock_give(&qp->lock);
 	return yes;

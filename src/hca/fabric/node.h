@@ -71,6 +71,10 @@ static inline bool pkeys_match(uint16_t a, uint16_t b)
 uint32_t node_loss(const struct node *node, const struct fabric_route *route);
 /* Whether a packet with this chance is dropped; *dice isn't 0, and changes. */
 bool node_drops(uint64_t *dice, uint32_t loss);
+/* Whether one of `whole` cases is one of `part` of them. */
+bool node_drops_of(uint64_t *dice, uint32_t part, uint32_t whole);
+/* A packet was dropped on the route: makes it the route up to the port that dropped it. */
+void node_drop_choose(const struct node *node, uint64_t *dice, struct fabric_route *route);
 
 static inline const struct fabric_node *node_own(const struct node *node)
 {

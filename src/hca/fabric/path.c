@@ -93,6 +93,8 @@ void path_free(struct path *path)
 		return;
 	flow_end(&path->membership->flows, path->there);
 	flow_end(&path->membership->flows, path->back);
+	flow_end(&path->membership->flows, path->dropped);
+	flow_end(&path->membership->flows, path->dropped_back);
 	free(path);
 }
 
@@ -187,10 +189,13 @@ static enum path_fault path_walk(struct path *path, const struct pub *peer,
 		return path_fails(path, PATH_PKEY, ROUTE_OK, route->end);
 	uint8_t mtu = route->mtu;
 	uint32_t loss = node_loss(path->membership->node, route);
+	bool is_slow = route->is_slow;
 	enum path_fault fault = path_walk_back(path, route->end, word, pkey, route);
 
 	path->room = (128u << (route->mtu < mtu ? route->mtu : mtu)) + 1;
-	path->drop_ppm = loss + node_loss(path->membership->node, route);
+	path->drop_back = node_loss(path->membership->node, route);
+	path->drop_ppm = loss + path->drop_back;
+	path->is_slow = is_slow || route->is_slow;
 	return fault;
 }
 
@@ -204,16 +209,23 @@ void path_renew(struct path *path, const struct pub *peer)
 		return;
 	path->seen = epoch;
 	path->tallied = 0;
-	path->drop_ppm = 0;
+	path->drop_ppm = path->drop_back = 0;
+	path->is_slow = false;
 	path->fault = path_walk(path, peer, &route);
-	if (path->fault != PATH_OPEN)
+	if (path->fault != PATH_OPEN) {
 		path->room = path->drop_ppm = 0;
+		path->is_slow = false;
+	}
+	path->room_fast = path->drop_ppm || path->is_slow ? 0 : path->room;
 }
 
-bool path_admits_slow(struct path *path, const struct pub *peer, uint32_t packet)
+bool path_admits_slow(struct path *path, uint32_t length)
 {
-	path_renew(path, peer);
-	return packet < path->room && !node_drops(&path->dice, path->drop_ppm);
+	path->is_dropped = false;
+	if (path_packet(path, length) >= path->room)
+		return false;
+	path->is_dropped = node_drops(&path->dice, path->drop_ppm);
+	return !path->is_dropped;
 }
 
 /* ------------------------------------------------------------------ counting */
@@ -282,24 +294,86 @@ void path_tally_slow(struct path *path, enum ibv_wr_opcode opcode, uint32_t leng
 	path->tallied = path_tally_key(opcode, length);
 }
 
-/* A packet is longer than a link on the way allows: it goes as far as that link. */
-static void path_count_too_long(struct path *path, const struct tally *tally)
+static struct route_query path_query(const struct path *path, uint8_t mtu)
 {
-	struct fabric_route route;
-	struct route_query query = {
+	return (struct route_query){
 		.port = path->port,
 		.destination = path->destination,
 		.sl = path->sl,
-		.mtu = (uint8_t)(path->mtu_shift - 7),
+		.mtu = mtu,
 		.pkey = partition_key_get(&path->membership->node->tables, path->port,
 					  path->pkey_index),
 	};
+}
+
+/* A packet is longer than a link on the way allows: it goes as far as that link. */
+static void path_count_too_long(struct path *path, const struct tally *tally)
+{
+	struct route_query query = path_query(path, (uint8_t)(path->mtu_shift - 7));
+	struct fabric_route route;
 
 	fabric_route_find(&path->membership->node->tables, &query, &route);
 	struct proto_flow *flow = flow_take(&path->membership->flows, &route, path->sl);
 
 	flow_count_lost(flow, tally->packets, tally->words);
 	flow_end(&path->membership->flows, flow);
+}
+
+/* The first packet of a message, or the only one. */
+static struct tally tally_first(const struct path *path, const struct tally *all, uint32_t header,
+				uint32_t extra)
+{
+	if (all->packets == 1)
+		return *all;
+	return (struct tally){1, (header + (1u << path->mtu_shift) + extra) / 4};
+}
+
+/* One packet of the message is dropped on the way `route`; the others are in vain. */
+static void dropped_count(struct path *path, struct proto_flow **flow, struct fabric_route *route,
+			  uint8_t sl, const struct tally *packet)
+{
+	node_drop_choose(path->membership->node, &path->dice, route);
+	flow_choose(&path->membership->flows, flow, route, sl);
+	flow_count_lost(*flow, packet->packets, packet->words);
+}
+
+/* An answer is dropped on its way: the request came. */
+static void path_count_answer_dropped(struct path *path, const struct tally *request,
+				      enum ibv_wr_opcode opcode, uint32_t length)
+{
+	const struct fabric *tables = &path->membership->node->tables;
+	struct tally answer = tally_answer(path, opcode, length);
+	struct tally first = tally_first(path, &answer, path->header_back, BYTES_AETH);
+	struct route_query query = path_query(path, 0);
+	struct fabric_route route;
+
+	flow_count(path->there, request->packets, request->words);
+	fabric_route_find(tables, &query, &route);
+	if (route.result != ROUTE_OK)
+		return; /* the tables have changed meanwhile */
+	query.port = route.end;
+	query.destination = port_lid(&tables->ports[path->port]);
+	query.sl = path->back->sl;
+	fabric_route_find(tables, &query, &route);
+	flow_count(path->back, answer.packets - 1, answer.words - first.words);
+	dropped_count(path, &path->dropped_back, &route, query.sl, &first);
+}
+
+static void path_count_dropped(struct path *path, enum ibv_wr_opcode opcode, uint32_t length,
+			       const struct tally *request)
+{
+	bool has_address = opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+	struct tally first = tally_first(path, request, path->header, has_address ? BYTES_RETH : 0);
+	struct route_query query = path_query(path, 0);
+	struct fabric_route route;
+
+	if (node_drops_of(&path->dice, path->drop_back, path->drop_ppm)) {
+		path_count_answer_dropped(path, request, opcode, length);
+		return;
+	}
+	fabric_route_find(&path->membership->node->tables, &query, &route);
+	flow_count(path->there, request->packets - 1, request->words - first.words);
+	dropped_count(path, &path->dropped, &route, query.sl, &first);
 }
 
 /* The port at the end drops packets of another partition. */
@@ -323,10 +397,12 @@ static void path_report(const struct path *path)
 void path_count_lost(struct path *path, enum ibv_wr_opcode opcode, uint32_t length)
 {
 	struct tally tally = tally_request(path, opcode, length);
-	uint32_t packet = length >> path->mtu_shift ? 1u << path->mtu_shift : length;
+	uint32_t packet = path_packet(path, length);
 
 	if (path->fault == PATH_OPEN && packet >= path->room)
 		path_count_too_long(path, &tally);
+	else if (path->fault == PATH_OPEN && path->is_dropped)
+		path_count_dropped(path, opcode, length, &tally);
 	else
 		flow_count_lost(path->there, tally.packets, tally.words);
 	if (path->fault == PATH_PKEY)

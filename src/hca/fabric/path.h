@@ -53,8 +53,8 @@ struct tally {
 struct path {
 	const uint64_t *epoch; /* the fabric's */
 	uint64_t seen;	       /* its value before the last walk */
+	uint32_t room_fast;    /* as room; 0 if a fault is on the path */
 	uint32_t room;	       /* bytes that a packet may carry, + 1; 0: the path isn't open */
-	uint32_t drop_ppm;     /* of packets, by faults on both ways */
 	struct proto_flow *there, *back; /* NULL: not walked yet */
 	uint64_t tallied; /* path_tally_key() for which `request` and `answer` are; 0: none */
 	struct tally request, answer;
@@ -69,11 +69,17 @@ struct path {
 	uint16_t pkey_index;
 	uint8_t sl;
 	enum ibv_mig_state mig_state; /* this QP's */
+	bool is_slow;		      /* a fault on one of both ways takes time */
 	bool is_ahead; /* this QP has migrated; the peer will when it learns of that */
 	enum path_fault fault;
 	enum route_result result; /* NO_WAY, NO_WAY_BACK */
 	uint32_t at;		  /* the port where it ends */
 	uint64_t dice;
+	uint32_t drop_ppm;  /* of packets, by faults on both ways */
+	uint32_t drop_back; /* ... on the way back */
+	bool is_dropped;    /* the last request was refused by drop_ppm */
+	/* Of packets that faults dropped lately, there and back; NULL: none yet. */
+	struct proto_flow *dropped, *dropped_back;
 };
 
 /* The part of struct pub_qp that the peer's path needs: which way this QP's answers go, and the
@@ -95,18 +101,23 @@ void path_free(struct path *path);
  */
 void path_renew(struct path *path, const struct pub *peer);
 
-/* Whether a request of `length` bytes may start. With a fault `drop` on the way: perhaps. */
-bool path_admits_slow(struct path *path, const struct pub *peer, uint32_t length);
-static inline bool path_admits(struct path *path, const struct pub *peer, uint32_t length)
+/* The bytes of the longest packet of a message. */
+static inline uint32_t path_packet(const struct path *path, uint32_t length)
 {
-	uint32_t packet = length >> path->mtu_shift ? 1u << path->mtu_shift : length;
-
-	/* [P1], pairs with [P2] */
-	if (likely(__atomic_load_n(path->epoch, __ATOMIC_ACQUIRE) == path->seen &&
-		   packet < path->room && !path->drop_ppm))
-		return true;
-	return path_admits_slow(path, peer, packet);
+	return length >> path->mtu_shift ? 1u << path->mtu_shift : length;
 }
+
+/* Whether a request of `length` bytes may start, if no fault is on the path; else, or if the tables
+ * have changed, false. */
+static inline bool path_admits(const struct path *path, uint32_t length)
+{
+	/* [P1], pairs with [P2] */
+	return likely(__atomic_load_n(path->epoch, __ATOMIC_ACQUIRE) == path->seen &&
+		      path_packet(path, length) < path->room_fast);
+}
+/* Whether a request may start when path_admits() doesn't say so, by the path as it is since
+ * path_renew(). With a fault `drop` on the way: perhaps. */
+bool path_admits_slow(struct path *path, uint32_t length);
 
 /* Computes what a request with `length` bytes and its answer are. Most requests are like the one
  * before. */

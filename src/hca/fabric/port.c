@@ -126,20 +126,46 @@ uint32_t node_loss(const struct node *node, const struct fabric_route *route)
 	uint64_t passes = MILLION;
 
 	for (uint32_t i = 0; route->is_lossy && i < route->hops; i++) {
-		uint32_t drop = node->tables.ports[route->hop[i].ingress].drop_ppm;
+		uint32_t drop = port_data_drop_ppm(&node->tables.ports[route->hop[i].ingress]);
 
 		passes = passes * (MILLION - (drop < MILLION ? drop : MILLION)) / MILLION;
 	}
 	return MILLION - (uint32_t)passes;
 }
 
-bool node_drops(uint64_t *dice, uint32_t loss)
+bool node_drops_of(uint64_t *dice, uint32_t part, uint32_t whole)
 {
-	if (!loss)
+	if (!part)
 		return false;
 	/* xorshift64: faults need no better one */
 	*dice ^= *dice << 13;
 	*dice ^= *dice >> 7;
 	*dice ^= *dice << 17;
-	return (uint32_t)(*dice >> 16) % MILLION < loss;
+	return (uint32_t)(*dice >> 16) % whole < part;
+}
+
+bool node_drops(uint64_t *dice, uint32_t loss)
+{
+	return node_drops_of(dice, loss, MILLION);
+}
+
+void node_drop_choose(const struct node *node, uint64_t *dice, struct fabric_route *route)
+{
+	uint32_t all = 0, seen = 0, at = 0;
+
+	for (uint32_t i = 0; i < route->hops; i++)
+		all += port_data_drop_ppm(&node->tables.ports[route->hop[i].ingress]);
+	for (uint32_t i = 0; i < route->hops && all; i++) {
+		uint32_t drop = port_data_drop_ppm(&node->tables.ports[route->hop[i].ingress]);
+
+		seen += drop;
+		at = i;
+		if (node_drops_of(dice, drop, all - seen + drop))
+			break;
+	}
+	if (!all)
+		return; /* the fault has ended meanwhile */
+	route->hops = at + 1;
+	route->result = ROUTE_DROPPED;
+	route->end = route->blame = route->hop[at].ingress;
 }

@@ -24,10 +24,10 @@ int transit_map(const struct node *node, struct clocks *clocks)
 	struct stat st;
 	int file;
 
-	if (!header->slow)
-		return 0;
 	int result = node_ask_clocks(&file);
 
+	if (result == -ENODATA && !header->slow)
+		return 0; /* an older verbena-fabric: its faults take no time */
 	if (result)
 		return result;
 	void *memory = MAP_FAILED;
@@ -62,6 +62,7 @@ struct transit {
 	uint64_t key;  /* of `there` and `back`; 0: not walked yet */
 	uint64_t seen; /* the fabric's epoch before the walk */
 	struct clocks_way there, back;
+	uint64_t needed;	  /* the epoch of the last walk that found a way which takes time */
 	uint64_t since;		  /* since when there has been something to send */
 	uint64_t next;		  /* when the next piece may be sent */
 	uint64_t next_back;	  /* ... by the other end */
@@ -81,24 +82,114 @@ struct transit *transit_new(const struct node *node, const struct clocks *clocks
 	return transit;
 }
 
+void transit_free(struct transit *transit)
+{
+	if (!transit)
+		return;
+	free(transit->there.hop);
+	free(transit->back.hop);
+	free(transit);
+}
+
 void transit_clear(struct transit *transit)
 {
 	transit->has_begun = false;
 	transit->next = transit->next_back = transit->arrived = 0;
 }
 
-/* Only the first cable. */
-static void route_to_group(const struct fabric *tables, uint32_t port, struct fabric_route *route)
+bool transit_is_needed(const struct transit *transit)
 {
-	route->result = tables->ports[port].cable == FABRIC_NONE ? ROUTE_INACTIVE : ROUTE_OK;
-	route->hops = 1;
-	route->hop[0] = (struct route_hop){.egress = port, .ingress = tables->ports[port].cable};
+	return !transit->clocks->faults_only ||
+	       transit->needed ==
+		       __atomic_load_n(&transit->node->tables.header->epoch, __ATOMIC_ACQUIRE);
 }
+
+/* Makes room for so many hops. Without memory the hops that have no room take no time. */
+static void way_reserve(struct clocks_way *way, uint32_t hops)
+{
+	struct clocks_hop *grown;
+
+	way->hops = 0;
+	if (hops <= way->room)
+		return;
+	grown = realloc(way->hop, hops * sizeof(*grown));
+	if (!grown)
+		return;
+	way->hop = grown;
+	way->room = hops;
+}
+
+/* ------------------------------------------------------------------ the tree of a group */
+
+/* A walk under way. */
+struct tree_passage {
+	struct transit *transit;
+	uint32_t hops, most; /* of the tree; for how many there is room */
+	uint32_t *reached; /* by hop of the tree: the node behind it; NULL: they are only counted */
+	uint32_t *behind;  /* ... the hop of the way that the hops behind it follow */
+};
+
+/* The hop of the way that a hop from this node follows. The walk is depth first, so the node isn't
+ * far back. */
+static uint32_t tree_before(const struct tree_passage *walk, uint32_t node)
+{
+	for (uint32_t i = walk->hops; i--;)
+		if (walk->reached[i] == node)
+			return walk->behind[i];
+	return FABRIC_NONE;
+}
+
+static bool tree_hop_pass(void *context, const struct route_hop *hop)
+{
+	struct tree_passage *walk = context;
+	struct transit *transit = walk->transit;
+	const struct fabric *tables = &transit->node->tables;
+
+	if (walk->reached && walk->hops == walk->most)
+		return false;
+	if (walk->reached) {
+		uint32_t before = tree_before(walk, tables->ports[hop->egress].node);
+
+		walk->reached[walk->hops] = tables->ports[hop->ingress].node;
+		walk->behind[walk->hops] =
+			clocks_way_add(transit->clocks, &transit->there, tables, hop, before);
+	}
+	walk->hops++;
+	return true;
+}
+
+static void tree_ignore(void *context, uint32_t end_port, uint64_t delay_ns)
+{
+	(void)context;
+	(void)end_port;
+	(void)delay_ns;
+}
+
+/* Walks it twice, since the tables may change meanwhile: the second time for as many hops as there
+ * is room for. */
+static void transit_walk_tree(struct transit *transit, const struct route_query *query)
+{
+	const struct fabric *tables = &transit->node->tables;
+	struct tree_passage walk = {.transit = transit};
+	const struct route_visitor visitor = {tree_hop_pass, tree_ignore, &walk};
+
+	route_multicast(tables, query, &visitor);
+	way_reserve(&transit->there, walk.hops);
+	walk.reached = calloc((size_t)walk.hops * 2 + 1, sizeof(*walk.reached));
+	if (!walk.reached)
+		return;
+	walk.behind = walk.reached + walk.hops;
+	walk.most = walk.hops;
+	walk.hops = 0;
+	route_multicast(tables, query, &visitor);
+	free(walk.reached);
+}
+
+/* ------------------------------------------------------------------ ways */
 
 static void transit_walk(struct transit *transit, uint32_t port, const struct transit_load *load)
 {
 	const struct fabric *tables = &transit->node->tables;
-	uint32_t slow = transit->clocks->slow;
 	struct route_query query = {
 		.port = port,
 		.destination = load->lid,
@@ -107,18 +198,21 @@ static void transit_walk(struct transit *transit, uint32_t port, const struct tr
 	};
 	struct fabric_route route;
 
-	transit->back.hops = 0;
-	if (load->lid >= LID_MULTICAST)
-		route_to_group(tables, port, &route);
-	else
-		fabric_route_find(tables, &query, &route);
-	clocks_way_set(&transit->there, tables, slow, &route);
-	if (route.result != ROUTE_OK || load->lid >= LID_MULTICAST)
+	transit->there.hops = transit->back.hops = 0;
+	if (load->lid >= LID_MULTICAST) {
+		transit_walk_tree(transit, &query);
+		return;
+	}
+	fabric_route_find(tables, &query, &route);
+	way_reserve(&transit->there, route.hops);
+	clocks_way_set(transit->clocks, &transit->there, tables, &route);
+	if (route.result != ROUTE_OK)
 		return;
 	query.port = route.end;
 	query.destination = port_lid(&tables->ports[port]);
 	fabric_route_find(tables, &query, &route);
-	clocks_way_set(&transit->back, tables, slow, &route);
+	way_reserve(&transit->back, route.hops);
+	clocks_way_set(transit->clocks, &transit->back, tables, &route);
 }
 
 /* Has the ways for this message, as the tables are now. */
@@ -137,6 +231,8 @@ static void transit_find(struct transit *transit, const struct transit_load *loa
 		transit_walk(transit, port, load);
 		transit->key = key;
 		transit->seen = epoch;
+		if (transit->there.hops || transit->back.hops)
+			transit->needed = epoch;
 	}
 }
 

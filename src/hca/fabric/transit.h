@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The time that a queue pair's messages need on their way, on a fabric with link speed and
- * contention (fabric/clocks.h; `verbena fabric up --timing`). On other fabrics there is no struct
- * transit.
+ * The time that a queue pair's messages need on their way: on a fabric with link speed and
+ * contention (fabric/clocks.h; `verbena fabric up --timing`) all of them, on other fabrics those
+ * that cross a cable with a fault (`verbena fabric delay`, `rate`). A queue pair has a struct
+ * transit only when its messages need time.
  *
  * A message is sent piece by piece: each when the port is done with the one before, which is then
  * in the past, unless this process is late. A process that is late catches up: it takes the pieces
@@ -11,7 +12,7 @@
  * come back; it is due when these are here. An acknowledgement takes no time, and neither does what
  * a request is lost by (no way, a fault).
  *
- * A datagram to a group takes the time of its first cable.
+ * A datagram to a group passes all cables of its tree, and is due when the last copy is there.
  *
  * Used under qp.lock. This room uses no other room of the HCA.
  */
@@ -24,8 +25,8 @@
 #include "fabric/clocks.h"
 #include "hca/fabric/node.h"
 
-/* Maps the clocks of the node's fabric, if it has any: else clocks->slow stays 0. With clocks that
- * are mapped, maps those of the next verbena-fabric in their place. 0 or -errno. */
+/* Maps the clocks of the node's fabric. With clocks that are mapped, maps those of the next
+ * verbena-fabric in their place. 0 or -errno. */
 int transit_map(const struct node *node, struct clocks *clocks);
 void transit_unmap(struct clocks *clocks);
 
@@ -41,6 +42,11 @@ struct transit;
 
 /* NULL: no memory. */
 struct transit *transit_new(const struct node *node, const struct clocks *clocks);
+/* NULL is allowed. */
+void transit_free(struct transit *transit);
+/* Whether messages need time yet: on a fabric where only faults take time, one of the ways that
+ * were found since its tables changed last does. */
+bool transit_is_needed(const struct transit *transit);
 /* Nothing is under way any more. */
 void transit_clear(struct transit *transit);
 

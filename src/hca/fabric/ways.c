@@ -21,12 +21,14 @@ struct tree {
 	uint32_t flow_count, flow_room;
 	bool is_valid;	   /* for the next packet; else memory was missing in the walk, or a fault
 			    * drops copies */
+	bool is_slow;	   /* a fault on it takes time */
 	uint64_t *reached; /* bits: nodes that get a copy */
 };
 
 struct ways {
 	struct membership *membership;
 	uint64_t dice;
+	struct proto_flow *dropped; /* of datagrams that faults dropped lately; NULL: none yet */
 	struct way way[WAYS];
 	struct tree tree[TREES];
 };
@@ -62,6 +64,7 @@ void ways_free(struct ways *ways)
 	}
 	for (unsigned int i = 0; i < WAYS; i++)
 		flow_end(&ways->membership->flows, ways->way[i].flow);
+	flow_end(&ways->membership->flows, ways->dropped);
 	free(ways);
 }
 
@@ -87,9 +90,11 @@ static void way_walk(struct ways *ways, struct way *way, const struct way_addres
 	fabric_route_find(tables, &query, &route);
 	membership_arm(ways->membership, &route);
 	flow_choose(&ways->membership->flows, &way->flow, &route, query.sl);
+	way->is_dropped = false;
 	way->room = route.result == ROUTE_OK ? (128u << route.mtu) + 1 : 0;
 	way->end = route.end;
 	way->loss = node_loss(ways->membership->node, &route);
+	way->is_slow = route.result == ROUTE_OK && route.is_slow;
 }
 
 /* Never 0. */
@@ -115,9 +120,10 @@ struct way *ways_find(struct ways *ways, const struct way_address *address)
 	return way;
 }
 
-bool way_passes_slow(struct ways *ways, const struct way *way)
+bool way_passes_slow(struct ways *ways, struct way *way)
 {
-	return !node_drops(&ways->dice, way->loss);
+	way->is_dropped = node_drops(&ways->dice, way->loss);
+	return !way->is_dropped;
 }
 
 /* The code of the smallest MTU into which the bytes fit. */
@@ -137,6 +143,14 @@ void way_count_lost(struct ways *ways, struct way *way, const struct way_address
 	struct route_query query = way_query(ways, address);
 	struct fabric_route route;
 
+	if (way->room && length < way->room && way->is_dropped) {
+		way->is_dropped = false;
+		fabric_route_find(&ways->membership->node->tables, &query, &route);
+		node_drop_choose(ways->membership->node, &ways->dice, &route);
+		flow_choose(flows, &ways->dropped, &route, query.sl);
+		flow_count_lost(ways->dropped, 1, words);
+		return;
+	}
 	if (!way->room || length < way->room) {
 		flow_count_lost(way->flow, 1, words);
 		return;
@@ -186,6 +200,19 @@ static void tree_flow_add(struct tree_walk *walk)
 	walk->part.hops = 0;
 }
 
+/* The last hop's copy is dropped where it arrives: that hop has a flow of its own. */
+static void tree_hop_drop(struct tree_walk *walk, const struct route_hop *hop)
+{
+	walk->part.hops--;
+	tree_flow_add(walk);
+	walk->part.hop[walk->part.hops++] = *hop;
+	walk->part.result = ROUTE_DROPPED;
+	walk->part.blame = hop->ingress;
+	tree_flow_add(walk);
+	walk->part.result = ROUTE_OK;
+	walk->part.blame = FABRIC_NONE;
+}
+
 /* The flows of an earlier walk that this one didn't need. */
 static void tree_flows_end(struct tree_walk *walk)
 {
@@ -206,10 +233,14 @@ static bool tree_hop_add(void *context, const struct route_hop *hop)
 	if (walk->part.hops < PROTO_FLOW_HOPS)
 		walk->part.hop[walk->part.hops++] = *hop;
 	walk->part.is_arming |= port_state(ingress) == PORT_ARMED;
-	if (!ingress->drop_ppm)
+	walk->tree->is_slow |= port_is_slowed(ingress);
+	if (!port_data_drop_ppm(ingress))
 		return true;
 	walk->tree->is_valid = false;
-	return !node_drops(&walk->ways->dice, ingress->drop_ppm);
+	if (!node_drops(&walk->ways->dice, port_data_drop_ppm(ingress)))
+		return true;
+	tree_hop_drop(walk, hop);
+	return false;
 }
 
 static void tree_reach(void *context, uint32_t end_port, uint64_t delay_ns)
@@ -238,6 +269,7 @@ static bool tree_walk(struct ways *ways, struct tree *tree, const struct way_add
 	for (size_t i = 0; i < words; i++)
 		tree->reached[i] = 0;
 	tree->is_valid = true;
+	tree->is_slow = false;
 	query.mtu = mtu_for(length);
 	route_multicast(tables, &query, &visitor);
 	tree_flow_add(&walk);
@@ -263,6 +295,11 @@ struct tree *ways_find_tree(struct ways *ways, const struct way_address *address
 	return tree;
 }
 
+bool tree_is_slow(const struct tree *tree)
+{
+	return tree->is_slow;
+}
+
 bool tree_reaches(const struct tree *tree, uint32_t node)
 {
 	return tree->reached[node / 64] >> node % 64 & 1;
@@ -271,5 +308,8 @@ bool tree_reaches(const struct tree *tree, uint32_t node)
 void tree_count(struct tree *tree, uint32_t words)
 {
 	for (uint32_t i = 0; i < tree->flow_count; i++)
-		flow_count(tree->flows[i], 1, words);
+		if (tree->flows[i]->result == ROUTE_DROPPED)
+			flow_count_lost(tree->flows[i], 1, words);
+		else
+			flow_count(tree->flows[i], 1, words);
 }

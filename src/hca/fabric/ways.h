@@ -34,9 +34,11 @@ struct way {
 	uint64_t key;  /* 0: unused */
 	uint64_t seen; /* the fabric's epoch before the walk */
 	struct proto_flow *flow;
-	uint32_t room; /* bytes that a packet may carry, + 1; 0: it leads nowhere */
-	uint32_t end;  /* row of the port where it ends */
-	uint32_t loss; /* by faults, in millionths of packets */
+	uint32_t room;	 /* bytes that a packet may carry, + 1; 0: it leads nowhere */
+	uint32_t end;	 /* row of the port where it ends */
+	uint32_t loss;	 /* by faults, in millionths of packets */
+	bool is_slow;	 /* a fault on it takes time */
+	bool is_dropped; /* the last packet was, by `loss` */
 };
 
 struct ways;
@@ -50,8 +52,8 @@ void ways_free(struct ways *ways);
 struct way *ways_find(struct ways *ways, const struct way_address *address);
 
 /* Whether a packet with `length` bytes gets to the way's end. */
-bool way_passes_slow(struct ways *ways, const struct way *way);
-static inline bool way_passes(struct ways *ways, const struct way *way, uint32_t length)
+bool way_passes_slow(struct ways *ways, struct way *way);
+static inline bool way_passes(struct ways *ways, struct way *way, uint32_t length)
 {
 	return length < way->room && (likely(!way->loss) || way_passes_slow(ways, way));
 }
@@ -66,13 +68,15 @@ struct tree;
  * that faults drop. `again`: of the packet for which it was last called. NULL: no memory. */
 struct tree *ways_find_tree(struct ways *ways, const struct way_address *address, uint32_t length,
 			    bool again);
+/* Whether a fault on it takes time. */
+bool tree_is_slow(const struct tree *tree);
 /* Whether a port of the node with this row gets a copy. */
 bool tree_reaches(const struct tree *tree, uint32_t node);
 /* Counts a packet of `words` on all its hops. */
 void tree_count(struct tree *tree, uint32_t words);
 
-/* Counts a packet of `words`, with `length` bytes of payload, that doesn't: it goes as far as it
- * can. */
+/* Counts a packet of `words`, with `length` bytes of payload, for which way_passes() was false, or
+ * which no queue pair takes at the way's end: it goes as far as it can. */
 void way_count_lost(struct ways *ways, struct way *way, const struct way_address *address,
 		    uint32_t length, uint32_t words);
 

@@ -35,6 +35,7 @@
 #include "hca/process/counters.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/migrate.h"
+#include "hca/verbs/pace.h"
 #include "hca/verbs/srq.h"
 #include "hca/verbs/window.h"
 #include "hca/verbs/xrc_follow.h"
@@ -660,10 +661,19 @@ void world_owe_ack(struct local_qp *lq)
 
 /* ------------------------------------------------------------------ ways through a fabric */
 
-bool world_route_admits(struct local_qp *lq, const struct send_wqe *wqe)
+enum world_way world_route_admits(struct local_qp *lq, const struct send_wqe *wqe)
 {
+	struct path *path = local_conn_of(lq)->path;
+	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
+	if (path_admits(path, wqe->length))
+		return WORLD_WAY_OPEN;
 	/* The link was seen UP in this call of the core. */
-	return path_admits(local_conn_of(lq)->path, link_from(lq)->peer, wqe->length);
+	path_renew(path, link_from(lq)->peer);
+	if (path->is_slow && !(wqe->flags & SEND_BEGUN) && pace_timed_hold(qp))
+		return WORLD_WAY_HELD;
+	return path_admits_slow(path, wqe->length) ? WORLD_WAY_OPEN : WORLD_WAY_LOST;
 }
 
 void world_route_lost(struct local_qp *lq, const struct send_wqe *wqe)

@@ -119,13 +119,22 @@ static uint64_t pace_next(const struct qp *qp) REQUIRES(qp->lock)
 	return qp->pace->transit ? pace_timed_due(qp) : qp->pace->next;
 }
 
+void pace_hold(struct qp *qp)
+{
+	engine_watch_qp(qp);
+	pace_note(qp->hca, now_ns());
+}
+
 void pace_release(struct qp *qp)
 {
 	if (!qp->sq.held)
 		return;
 	release_until(qp, now_ns());
-	if (!qp->sq.held)
+	if (!qp->sq.held) {
+		if (qp->pace->transit)
+			pace_timed_end(qp);
 		return;
+	}
 	engine_watch_qp(qp);
 	pace_note(qp->hca, pace_next(qp));
 }

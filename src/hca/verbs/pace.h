@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What holds a QP's requests back: its rate limit (ibv_modify_qp_rate_limit, IBV_QP_RATE_LIMIT), on
- * every carrier, and on a fabric with link speed and contention the time that its messages need
+ * every carrier, and on a fabric the time that its messages need, if links or faults take time
  * (pace_timed.c).
  *
  * Such a QP's requests enter its send queue held back: they lie behind sq.head, and sq.held
@@ -52,6 +52,8 @@ void pace_release(struct qp *qp) REQUIRES(qp->lock);
 /* The same from a timer, and starts them. Lowers *next to when it is to be called again. False:
  * nothing is held back. */
 bool pace_expire(struct qp *qp, uint64_t now, uint64_t *next) REQUIRES(qp->lock);
+/* Requests have been held back: has the timers release them as soon as they may. */
+void pace_hold(struct qp *qp) REQUIRES(qp->lock);
 /* All that was held back has been flushed: sq.held is 0. */
 void pace_forget(struct qp *qp) REQUIRES(qp->lock);
 
@@ -73,6 +75,12 @@ uint64_t pace_sleep(struct hca *hca, uint64_t next);
 /* ---- pace_timed.c */
 /* A new QP, which no other thread knows: makes qp.pace if its messages need time. 0 or ENOMEM. */
 int pace_timed_make(struct qp *qp);
+/* A request is about to start by a way on which a fault takes time. True: it and those behind it
+ * are held back from now on, and the timers release them. False: that was the case before, so that
+ * its time has passed; or memory is missing. */
+bool pace_timed_hold(struct qp *qp) REQUIRES(qp->lock);
+/* Ends that if nothing is held back and no way takes time any more. */
+void pace_timed_end(struct qp *qp) REQUIRES(qp->lock);
 /* NULL is allowed. */
 void pace_free(struct pace *pace);
 void pace_timed_release(struct qp *qp, uint64_t now) REQUIRES(qp->lock);

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests of a QP on a fabric with link speed and contention. They are held back (pace.h) until
- * their last bit would be at the other end (fabric/transit.h):
+ * Requests of a QP whose messages need time on a fabric. They are held back (pace.h) until their
+ * last bit would be at the other end (fabric/transit.h):
  *   [sq.head, entered)     sent; each waits for its time, in `due`
  *   [entered, sq_end())    not sent, the first one perhaps in part
  * A QP that sends many pieces in a row, because this process is late, lets others have their turn
  * after some of them.
+ *
+ * On a fabric with link speed and contention each QP has this from the start. On others it begins
+ * when the first request is about to start by a way that a fault makes slow (pace_timed_hold()),
+ * and ends when no way does that any more (pace_timed_end()).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -28,34 +32,75 @@ enum {
 	ATOMIC_OF_ANSWER = 12,
 };
 
+/* Adds to the QP's limits the time that messages need. 0 or ENOMEM, and nothing has changed. */
+static int timed_make(struct qp *qp) REQUIRES(qp->lock)
+{
+	const struct membership *membership = qp->hca->membership;
+	struct pace *pace = qp->pace ? qp->pace : calloc(1, sizeof(*pace));
+
+	if (!pace)
+		return ENOMEM;
+	pace->due = calloc(qp->sq.mask + 1, sizeof(*pace->due));
+	pace->transit = transit_new(membership->node, &membership->clocks);
+	if (pace->due && pace->transit) {
+		qp->pace = pace;
+		return 0;
+	}
+	transit_free(pace->transit);
+	free(pace->due);
+	pace->transit = NULL;
+	pace->due = NULL;
+	if (!qp->pace)
+		free(pace);
+	return ENOMEM;
+}
+
 int pace_timed_make(struct qp *qp)
 {
 	const struct membership *membership = qp->hca->membership;
 
-	if (!membership || !membership->clocks.slow || !qp->cap.max_send_wr)
+	if (!membership || !membership->clocks.slow || membership->clocks.faults_only ||
+	    !qp->cap.max_send_wr)
 		return 0;
-	struct pace *pace = calloc(1, sizeof(*pace));
-
-	if (!pace)
-		return ENOMEM;
 	lock_assume_alone(&qp->lock);
-	qp->pace = pace;
-	pace->due = calloc(qp->sq.mask + 1, sizeof(*pace->due));
-	pace->transit = transit_new(membership->node, &membership->clocks);
-	if (pace->due && pace->transit)
-		return 0;
-	pace_free(pace);
-	qp->pace = NULL;
-	return ENOMEM;
+	return timed_make(qp);
 }
 
 void pace_free(struct pace *pace)
 {
 	if (!pace)
 		return;
-	free(pace->transit);
+	transit_free(pace->transit);
 	free(pace->due);
 	free(pace);
+}
+
+bool pace_timed_hold(struct qp *qp)
+{
+	if (!qp->hca->membership->clocks.slow || (qp->pace && qp->pace->transit) || timed_make(qp))
+		return false;
+	qp->sq.held += qp->sq.head - qp->sq.next;
+	qp->sq.head = qp->sq.next;
+	qp->pace->entered = qp->sq.head;
+	pace_hold(qp);
+	return true;
+}
+
+void pace_timed_end(struct qp *qp)
+{
+	struct pace *pace = qp->pace;
+
+	if (qp->sq.held || transit_is_needed(pace->transit))
+		return;
+	if (!pace->kbps) {
+		pace_free(pace);
+		qp->pace = NULL;
+		return;
+	}
+	transit_free(pace->transit);
+	free(pace->due);
+	pace->transit = NULL;
+	pace->due = NULL;
 }
 
 void pace_forget(struct qp *qp)

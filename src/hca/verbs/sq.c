@@ -248,6 +248,10 @@ static int run_borrowed(struct qp *qp) REQUIRES(qp->lock)
 	struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.head - 1);
 
 	sq_run(qp);
+	if (unlikely(qp->sq.held)) {
+		qp->sq.held = 0; /* its way has become slow: pace_timed_hold() */
+		return EINVAL;
+	}
 	if (likely(qp->sq.next == qp->sq.head || wqe->progress))
 		return 0; /* executed, or only its notification is left */
 	if (qp->state != IBV_QPS_RTS)

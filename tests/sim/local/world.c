@@ -179,7 +179,7 @@ bool world_ring_unread(const struct local_qp *lq, uint32_t mark)
 /* ------------------------------------------------------------------ ways through a fabric */
 
 /* The model of a fabric: now and then the next few requests of a QP are lost. */
-bool world_route_admits(struct local_qp *lq, const struct send_wqe *wqe)
+enum world_way world_route_admits(struct local_qp *lq, const struct send_wqe *wqe)
 {
 	struct qp *qp = qp_of(lq);
 
@@ -188,11 +188,11 @@ bool world_route_admits(struct local_qp *lq, const struct send_wqe *wqe)
 	if (!qp->losses && rng_chance(&sim.rng, sim.plan.lose))
 		qp->losses = 1 + rng_below(&sim.rng, 8);
 	if (!qp->losses)
-		return true;
+		return WORLD_WAY_OPEN;
 	qp->losses--;
 	sim.disturbed |= 1u << qp->pair;
 	totals.losses++;
-	return false;
+	return WORLD_WAY_LOST;
 }
 
 void world_route_lost(struct local_qp *lq, const struct send_wqe *wqe)

@@ -25,6 +25,7 @@ struct timed {
 	void *memory;
 	struct flow {
 		struct clocks_way way;
+		struct clocks_hop hop[ROUTE_HOPS_MAX];
 		uint64_t next, bytes;
 	} flow[FLOWS];
 	unsigned int flows;
@@ -49,6 +50,9 @@ static void timed_end(struct timed *timed)
 	free(timed->memory);
 }
 
+/* The memory of the ways that tests have one at a time. */
+static struct clocks_hop one_hop[ROUTE_HOPS_MAX];
+
 static void way_of(struct timed *timed, uint32_t node, uint16_t lid, uint8_t sl,
 		   struct clocks_way *way)
 {
@@ -58,13 +62,14 @@ static void way_of(struct timed *timed, uint32_t node, uint16_t lid, uint8_t sl,
 
 	fabric_route_find(&timed->net->fabric, &query, &route);
 	assert_int_equal(route.result, ROUTE_OK);
-	clocks_way_set(way, &timed->net->fabric, SLOW, &route);
+	clocks_way_set(&timed->clocks, way, &timed->net->fabric, &route);
 }
 
 static struct flow *flow_add(struct timed *timed, uint32_t node, uint16_t lid, uint8_t sl)
 {
 	struct flow *flow = &timed->flow[timed->flows++];
 
+	flow->way = (struct clocks_way){.room = ROUTE_HOPS_MAX, .hop = flow->hop};
 	way_of(timed, node, lid, sl, &flow->way);
 	flow->next = BEGIN;
 	return flow;
@@ -115,7 +120,7 @@ static void cable_choose(struct timed *timed, uint8_t number)
 static void one_piece(void **state)
 {
 	struct timed timed;
-	struct clocks_way way;
+	struct clocks_way way = {.room = ROUTE_HOPS_MAX, .hop = one_hop};
 	struct clocks_passage passage;
 
 	(void)state;
@@ -274,7 +279,7 @@ static void hostile(void **state)
 	uint32_t ports = timed.clocks.ports;
 	uint64_t *words = timed.memory;
 	size_t count = clocks_bytes(ports) / sizeof *words;
-	struct clocks_way way;
+	struct clocks_way way = {.room = ROUTE_HOPS_MAX, .hop = one_hop};
 
 	way_of(&timed, NODE_H1, LID_H3, 0, &way);
 	for (int i = 0; i < 20000; i++) {
@@ -321,7 +326,7 @@ static void seeds(void **state)
 		}
 		flows_run(&timed, SECOND / 4);
 		for (int i = 0; i < FLOWS; i++) {
-			const struct clocks_way *way = &timed.flow[i].way;
+			struct clocks_way *way = &timed.flow[i].way;
 
 			if (way->hop[way->hops - 1].port == net_row(timed.net, NODE_S2, 1))
 				sent[0] += timed.flow[i].bytes;

@@ -634,9 +634,11 @@ static enum step start_lost(struct local_qp *lq, struct send_wqe *wqe)
 }
 
 /* Whether a request of a QP on a fabric may start. One that was lost waits for the timer. */
-static bool is_routed(struct local_qp *lq, struct send_wqe *wqe)
+static enum world_way request_way(struct local_qp *lq, struct send_wqe *wqe)
 {
-	return BIT(wqe->opcode) & RUNS_HERE || (!lq->unrouted && world_route_admits(lq, wqe));
+	if (BIT(wqe->opcode) & RUNS_HERE)
+		return WORLD_WAY_OPEN;
+	return lq->unrouted ? WORLD_WAY_HELD : world_route_admits(lq, wqe);
 }
 
 static enum step start_request(struct local_qp *lq, struct send_wqe *wqe)
@@ -647,8 +649,10 @@ static enum step start_request(struct local_qp *lq, struct send_wqe *wqe)
 		return STEP_WAIT;
 	if (unlikely(link != WORLD_LINK_UP || !peer_ready(lq)))
 		return start_unconnected(lq, wqe, link);
-	if (unlikely(lq->routed) && !is_routed(lq, wqe))
-		return lq->unrouted ? STEP_WAIT : start_lost(lq, wqe);
+	enum world_way way = unlikely(lq->routed) ? request_way(lq, wqe) : WORLD_WAY_OPEN;
+
+	if (unlikely(way != WORLD_WAY_OPEN))
+		return way == WORLD_WAY_HELD ? STEP_WAIT : start_lost(lq, wqe);
 	if (unlikely((wqe->flags & SEND_FENCE) && lq->reads_out))
 		return STEP_WAIT;
 	switch (wqe->opcode) {

@@ -257,8 +257,10 @@ void world_owe_ack(struct local_qp *lq);
 /* Only for a QP with lq->routed, whose peer was seen ready in the same call of the core. */
 
 /* Whether the request may start now: the fabric's tables lead to the peer and back, and no fault
- * drops it. False: it is a packet that was lost. [shared] */
-bool world_route_admits(struct local_qp *lq, const struct send_wqe *wqe);
+ * drops it (OPEN); it is a packet that was lost; or it, and those behind it, aren't in front of
+ * sq->head any more, since they need time on their way, and will be there again. [shared] */
+enum world_way { WORLD_WAY_OPEN, WORLD_WAY_LOST, WORLD_WAY_HELD };
+enum world_way world_route_admits(struct local_qp *lq, const struct send_wqe *wqe);
 /* Count its packets where they passed: it was lost; it begins; it is taken back; it was answered.
  */
 void world_route_lost(struct local_qp *lq, const struct send_wqe *wqe);
