@@ -251,6 +251,14 @@ def output(stage):
     require("cannot write /nowhere/x.json" in text, tail(text))
 
 
+def by_name(stage):
+    """The command starts a daemon when PATH has led to it, too: argv[0] has no directory then."""
+    stage.run(VERBENA, "stop", plain=True, preload=False)
+    text = stage.run("env", f"PATH={os.path.dirname(VERBENA)}:{os.environ['PATH']}", "verbena",
+                     "cdi", plain=True, preload=False)
+    check(json.loads(text))
+
+
 def pair(server, client, host_words, wanted_at):
     """A pingpong; `server` and `client`: functions that start a program."""
     port = PORTS.take()
@@ -304,6 +312,7 @@ def main():
     stage = Stage(idle_ms=3000)
     suite.case("rules", rules, stage)
     suite.case("rules find what breaks them", broken_rules)
+    suite.case("by name", by_name, stage)
     suite.case("output", output, stage)
     specification = specification_of(stage)
     suite.case("a daemon of the container's own", own_daemon, stage, specification)
