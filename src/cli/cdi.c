@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -30,7 +29,7 @@
 #include "cli/nodes.h"
 #include "client/rundir.h"
 
-#define CDI_VERSION "0.5.0" /* the first with hostPath in deviceNodes */
+#define CDI_VERSION "0.5.0"
 #define CDI_KIND "verbena.dev/rdma"
 #define CDI_OWN "own"
 #define CDI_PREFIX "/usr/local" /* in the container; its bin is in most images' PATH */
@@ -57,18 +56,14 @@ static int mounts_add_file(json_t *mounts, const char *host, const char *directo
 		       : 0;
 }
 
-/* Adds a node: /dev/full under another name, as `verbena run` shows it. */
-static void nodes_add(json_t *nodes, const char *inert, const char *name)
+/* Adds a node: /dev/full under another name, as `verbena run` shows it. A runtime without root can
+ * make no nodes; it mounts the host's node of the same path instead, which doesn't exist. So the
+ * node is a mount for every runtime. All of them allow a container /dev/full and /dev/null. */
+static void node_add(json_t *mounts, const char *inert, const char *name)
 {
-	struct stat st;
-
-	if (stat(inert, &st) < 0)
-		return;
-	json_array_append_new(nodes, json_pack("{s:s+,s:s,s:s,s:i,s:i,s:i,s:s}", "path",
-					       "/dev/infiniband/", name, "hostPath", inert, "type",
-					       "c", "major", (int)major(st.st_rdev), "minor",
-					       (int)minor(st.st_rdev), "fileMode", 0666,
-					       "permissions", "rw"));
+	json_array_append_new(mounts, json_pack("{s:s,s:s+,s:[s,s,s,s]}", "hostPath", inert,
+						"containerPath", "/dev/infiniband/", name,
+						"options", "bind", "rw", "nosuid", "noexec"));
 }
 
 /* ------------------------------------------------------------------ what every device brings */
@@ -196,29 +191,29 @@ static json_t *common_edits(void)
 
 /* ------------------------------------------------------------------ devices */
 
-/* The nodes of a device, and that of the connection manager. */
-static json_t *device_nodes(const char *node)
+/* Adds the nodes of a device, and that of the connection manager; returns the mounts. */
+static json_t *device_nodes_add(json_t *mounts, const char *node)
 {
 	const char *inert = node_inert_device();
-	json_t *nodes = json_array();
 
 	if (inert) {
-		nodes_add(nodes, inert, node);
-		nodes_add(nodes, inert, "rdma_cm");
+		node_add(mounts, inert, node);
+		node_add(mounts, inert, "rdma_cm");
 	}
-	return nodes;
+	return mounts;
 }
 
 /* A device of the host's daemon, whose run-time directory the container gets under the name that
  * needs no owner of its own (client/rundir.h). */
 static json_t *host_device(const json_t *device, const char *runtime_dir)
 {
-	return json_pack("{s:s,s:{s:[s],s:[{s:s,s:s,s:[s,s,s,s,s]}],s:o}}", "name",
-			 ctl_string(device, "name"), "containerEdits", "env",
-			 "VERBENA_RUNTIME_DIR=" RUNDIR_SYSTEM, "mounts", "hostPath", runtime_dir,
-			 "containerPath", RUNDIR_SYSTEM, "options", "rbind", "rw", "nosuid",
-			 "nodev", "noexec", "deviceNodes",
-			 device_nodes(ctl_string(device, "node")));
+	json_t *mounts =
+		json_pack("[{s:s,s:s,s:[s,s,s,s,s]}]", "hostPath", runtime_dir, "containerPath",
+			  RUNDIR_SYSTEM, "options", "rbind", "rw", "nosuid", "nodev", "noexec");
+
+	return json_pack("{s:s,s:{s:[s],s:o}}", "name", ctl_string(device, "name"),
+			 "containerEdits", "env", "VERBENA_RUNTIME_DIR=" RUNDIR_SYSTEM, "mounts",
+			 device_nodes_add(mounts, ctl_string(device, "node")));
 }
 
 /* Whether the name can be a CDI device's. */
@@ -238,8 +233,8 @@ static bool is_cdi_name(const char *name)
 
 static json_t *devices_list(const json_t *status)
 {
-	json_t *list = json_pack("[{s:s,s:{s:o}}]", "name", CDI_OWN, "containerEdits",
-				 "deviceNodes", device_nodes("uverbs0"));
+	json_t *list = json_pack("[{s:s,s:{s:o}}]", "name", CDI_OWN, "containerEdits", "mounts",
+				 device_nodes_add(json_array(), "uverbs0"));
 	const json_t *device;
 	size_t i;
 

@@ -19,6 +19,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <link.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -100,6 +101,18 @@ static bool socket_lacks_listener(int err)
 
 /* ------------------------------------------------------------------ starting */
 
+/* Writes the path of the library or program that has this code. A program's name is what its caller
+ * wrote, without a directory when PATH was searched, so the kernel is asked for it. */
+static int own_file(char path[PATH_MAX])
+{
+	const struct link_map *map = NULL;
+	Dl_info info;
+
+	if (!dladdr1((void *)(uintptr_t)own_file, &info, (void **)&map, RTLD_DL_LINKMAP) || !map)
+		return -ENOENT;
+	return realpath(map->l_name[0] ? map->l_name : "/proc/self/exe", path) ? 0 : -ENOENT;
+}
+
 /* Writes verbenad's path: $VERBENA_DAEMON, or its place relative to this library or program. */
 static int daemon_find_program(char *path, size_t len)
 {
@@ -107,15 +120,13 @@ static int daemon_find_program(char *path, size_t len)
 					     "verbenad", "../libexec/verbena/verbenad"};
 	const char *env = env_get("VERBENA_DAEMON");
 	char self[PATH_MAX];
-	Dl_info info;
 
 	if (env && *env) {
 		if (!realpath(env, path))
 			return -errno;
 		return access(path, X_OK) == 0 ? 0 : -errno;
 	}
-	if (!dladdr((void *)(uintptr_t)daemon_find_program, &info) || !info.dli_fname ||
-	    !realpath(info.dli_fname, self))
+	if (own_file(self))
 		return -ENOENT;
 	const char *dir = dirname(self);
 

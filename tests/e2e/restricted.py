@@ -92,6 +92,23 @@ def data(error, calls):
         require(said(text, RING.format(TEXTS[error])), "nothing says why:\n" + tail(text))
 
 
+def own_pids():
+    """The programs of two containers that share a daemon: neither has a number in the other."""
+    with Stage(VERBENA_LOG="info") as stage:
+        port = PORTS.take()
+        command = ["unshare", "--pid", "--fork", "--kill-child", "ibv_rc_pingpong", "-g", "0", "-c",
+                   "-n", "50", "-s", "1000000", "-p", str(port)]
+        one = stage.start(*command)
+        poll_until(lambda: not one.running() or port_listened(port), 20)
+        require(one.running(), tail(one.output()))
+        two = stage.start(*command, "localhost")
+        for process in (two, one):
+            text = process.expect(60 * SLOW)
+            require("iters in" in text and "invalid data" not in text, tail(text))
+            lines = said(text, RING.format("another PID namespace"))
+            require(len(lines) == 1, f"one process says it {len(lines)} times\n{tail(text)}")
+
+
 def required(error, calls):
     """The program finds no device, and the daemon's log says why."""
     with RestrictedStage(error, calls) as stage:
@@ -102,7 +119,7 @@ def required(error, calls):
 
 def main():
     """All cases."""
-    need_programs("ibv_rc_pingpong", "ibv_devinfo")
+    need_programs("ibv_rc_pingpong", "ibv_devinfo", "unshare")
     if SANITIZE:
         print("skipped: a sanitizer's run time makes such calls itself")
         sys.exit(SKIPPED)
@@ -116,6 +133,8 @@ def main():
         suite.case(f"all, {error}", works, error, ",".join(CASES), RING)
     for error in TEXTS:
         suite.case(f"data, {error}", data, error, ",".join(CASES))
+    if os.geteuid() == 0:
+        suite.case("other PID namespaces", own_pids)
     suite.case("memfd_create", required, "EPERM", "memfd_create")
     suite.end()
 

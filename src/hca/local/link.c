@@ -211,18 +211,26 @@ void link_take_refusals(struct hca *hca)
  */
 static bool probe_vm(const struct link *link, uint32_t uid)
 {
-	uint64_t value = 0;
-	struct iovec local = {&value, sizeof(value)};
+	const char *reason;
 
-	if (!link->regions || link->process.pid <= 0 || uid != geteuid() || !way_by_kernel())
+	if (!link->regions || !way_by_kernel())
 		return false;
-	int err = copy_from_process(&link->process, link->regions->probe_addr, &local, 1,
-				    sizeof(value));
+	if (link->process.pid <= 0) {
+		reason = "another PID namespace";
+	} else if (uid != geteuid()) {
+		reason = "another user";
+	} else {
+		uint64_t value = 0;
+		struct iovec local = {&value, sizeof(value)};
+		int err = copy_from_process(&link->process, link->regions->probe_addr, &local, 1,
+					    sizeof(value));
 
-	if (!err && value == link->regions->probe)
-		return true;
+		if (!err && value == link->regions->probe)
+			return true;
+		reason = err ? strerror(-err) : "another process has its number";
+	}
 	log_info("process %d can't be reached by process_vm_readv (%s): data goes through the ring",
-		 link->pid, strerror(-err));
+		 link->pid, reason);
 	return false;
 }
 
