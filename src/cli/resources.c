@@ -339,9 +339,8 @@ static bool filter_parse_kinds(struct filter *filter, int argc, char **argv)
 	for (int i = optind; i < argc; i++) {
 		if (!filter_add_kind(filter, argv[i])) {
 			cli_error("there is no kind of resource `%s`; there are process, user, "
-				  "context, pd, mr, mw, dm, cq, qp, srq, xrcd, ah, channel, mcast "
-				  "and "
-				  "cm_id",
+				  "context, pd, mr, mw, dm, cq, qp, flow, srq, xrcd, ah, channel, "
+				  "mcast and cm_id",
 				  argv[i]);
 			return false;
 		}
@@ -420,10 +419,11 @@ const struct cli_command command_resources = {
 	.summary = "show which process holds which objects",
 	.help = "usage: verbena resources [OPTION...] [KIND...]\n\n"
 		"Lists the objects that programs hold at the daemon. KIND is one or more of\n"
-		"process, user (what each has pinned), context (open devices), pd, mr, mw, cq,\n"
-		"qp, srq, xrcd (XRC domains), ah, channel, mcast (queue pairs attached to\n"
-		"multicast groups, and the interfaces that listen for these), cm_id (identifiers\n"
-		"of the connection manager); without one, all are listed.\n\n"
+		"process, user (what each has pinned), context (open devices), pd, mr, mw, dm\n"
+		"(device memory), cq, qp, flow (rules for raw packets), srq, xrcd (XRC domains),\n"
+		"ah, channel, mcast (queue pairs attached to multicast groups, and the interfaces\n"
+		"that listen for these), cm_id (identifiers of the connection manager); without\n"
+		"one, all are listed.\n\n"
 		"  -p, --pid PID   only what process PID holds\n"
 		"  -q, --qpn QPN   only the queue pair with this number (0x... allowed)\n"
 		"  -j, --json      for scripts: all that the daemon says of them\n"

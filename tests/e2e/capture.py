@@ -134,7 +134,7 @@ def requests_of(packets):
     return [p for p in packets if p.operation() not in READ_ANSWER + (ACK, ATOMIC_ACK)]
 
 
-def check_order(packets):
+def check_order(packets, mtu=MTU):
     """PSNs are consecutive: of a QP's requests (a READ takes as many as its answer has packets),
     and of each answer, which is to a request that there was. `packets`: each as seen once."""
     expected, reads, known = {}, set(), set()
@@ -151,7 +151,7 @@ def check_order(packets):
             count = 1
             if p.operation() == READ:
                 length = struct.unpack_from(">I", p.extended, 12)[0]
-                count = max(1, (length + MTU - 1) // MTU)
+                count = max(1, (length + mtu - 1) // mtu)
             psns = [(p.psn + i) & 0xffffff for i in range(count)]
             known.update(psns)
             if p.operation() in (READ, FLUSH, ATOMIC_WRITE):
@@ -255,6 +255,10 @@ RUNS = {
                                [((FLUSH,), 5), ((ATOMIC_WRITE,), 3), ((16,), 8)]),
     "XRC's FLUSH and ATOMIC WRITE": (placement, ("xrc_flush", "xrc_atomic_write"), XRC,
                                      [((FLUSH,), 16), ((ATOMIC_WRITE,), 24), ((16,), 40)]),
+    "tag matching": (placement, ("tags_eager",), RC,
+                     [((0,), 2), ((1,), 7), ((2,), 2), ((4,), 4), ((ACK,), -1)]),
+    "rendezvous of tag matching": (placement, ("tags_rendezvous",), RC,
+                                   [((4,), 12), ((READ,), 6), (READ_ANSWER, 15), ((ACK,), -1)]),
 }
 
 
@@ -281,7 +285,28 @@ def whole_run(stage, name, local):
         for p in file.by_time():
             if direction in (None, p.direction):
                 first.setdefault(p.key(), p)
-        check_order(list(first.values()))
+        check_order(list(first.values()), 4096 if run is placement else MTU)
+
+
+TM_HEADER = struct.Struct(">B3xI8s")  # struct ibv_tmh: opcode, context, tag
+TM_RENDEZVOUS, TM_FIN, TM_EAGER = 1, 2, 3
+
+
+def tag_headers(stage):
+    """The messages of tag matching begin with their header: of each rendezvous and of its end, which
+    the receiver sends; of eager ones with the tag, whatever the message's length."""
+    capture = Capture(stage)
+    placement(stage, "tags_eager", "tags_rendezvous")
+    file = capture.end()
+    check(file)
+    first = {p.key(): p for p in file.packets if p.operation() in (0, 4)}
+    heads = [TM_HEADER.unpack_from(p.extended) for p in first.values()]
+    kinds = collections.Counter(head[0] for head in heads)
+    require(kinds == {TM_EAGER: 6, TM_RENDEZVOUS: 6, TM_FIN: 6}, f"headers {kinds}")
+    tags = {kind: sorted(int.from_bytes(head[2], "big") for head in heads if head[0] == kind)
+            for kind in kinds}
+    require(tags == {TM_EAGER: list(range(40, 46)), TM_RENDEZVOUS: list(range(6)),
+                     TM_FIN: list(range(6))}, f"tags {tags}")
 
 
 def check_local_answers(file):
@@ -611,6 +636,7 @@ def main():
         suite.case(f"local: {name}", whole_run, stage, name, True)
     suite.case("local: connection manager", cm_messages, stage, True)
     suite.case("local: acknowledgements", local_answers, stage)
+    suite.case("local: headers of tag matching", tag_headers, stage)
     suite.case("programs that run already", running_already, stage)
     suite.case("PSNs of the middle", psn_of_the_middle, stage)
     suite.case("a capture that is killed", killed, stage)
@@ -638,6 +664,7 @@ def main():
     for name in RUNS:
         suite.case(f"wire: {name}", whole_run, wire, name, False)
     suite.case("wire: connection manager", cm_messages, wire, False)
+    suite.case("wire: headers of tag matching", tag_headers, wire)
     suite.case("wire: dropped packets", dropped, wire)
     suite.stage_closed(wire)
     outside = Stage()

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "rig.h"
+#include "tags.h"
 
 enum { ROUNDS = 50, NOBODYS_QPN = 900 << 14 | 5 };
 
@@ -277,6 +277,73 @@ static void daemon_never_answers(struct rig *rig)
 	end_close(&end);
 }
 
+/* What the daemon lists of shared receive queues. */
+static void list_srqs(struct rig *rig, char text[4096])
+{
+	char command[512];
+
+	snprintf(command, sizeof(command), "%s/bin/verbena resources --json srq",
+		 getenv("VERBENA_BUILD_DIR"));
+	FILE *out = popen(command, "re");
+	size_t n = out ? fread(text, 1, 4095, out) : 0;
+
+	text[n] = 0;
+	CHECK(rig, out && !pclose(out) && n);
+}
+
+/* A rendezvous and an eager message to posted tags, which were there before. */
+static void tags_exchange(struct tm_end *tm, unsigned int tag)
+{
+	if (tm->end.rig->role == RIG_A) {
+		tm_eager(tm, 0, tag, 100, tag);
+		tm_sent(tm, 0);
+		tm_rendezvous(tm, 2, tag + 1, 3, 5000, tag + 1);
+		tm_sent(tm, 2);
+		tm_fin(tm, 2);
+		return;
+	}
+	tm_expect_data(tm, tag, tag, 100);
+	tm_expect(tm, tag + 1, IBV_WC_TM_RECV, IBV_WC_TM_MATCH);
+	tm_expect(tm, tag + 1, IBV_WC_TM_RECV, IBV_WC_TM_DATA_VALID);
+	CHECK(tm->end.rig, pattern_holds(tm_at(tm, tag + 1), 5000, tag + 1));
+}
+
+/* An SRQ with a list of tags goes on without a daemon, and comes back at the next one as it was. */
+static void tags_come_back(struct rig *rig)
+{
+	char before[4096], after[4096];
+	struct tm_end tm;
+
+	tm_open(&tm, rig, NULL);
+	if (rig->role == RIG_B)
+		for (unsigned int tag = 4; tag < 10; tag++)
+			tm_add(&tm, tag, TM_SLOT, tag, UINT64_MAX, 0);
+	rig_sync(rig);
+	tags_exchange(&tm, 4);
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		list_srqs(rig, before);
+		CHECK(rig, strstr(before, "\"max_tags\": 32"));
+		daemon_kill(rig);
+	}
+	rig_sync(rig);
+	tags_exchange(&tm, 6);
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		struct ibv_cq *cq = ibv_create_cq(rig->ctx, 16, NULL, NULL, 0); /* needs a daemon */
+
+		CHECK(rig, cq);
+		OK(rig, ibv_destroy_cq(cq));
+		list_srqs(rig, after);
+		if (strcmp(before, after) != 0)
+			rig_fail(rig, __FILE__, __LINE__, "%s\nbecame\n%s", before, after);
+	}
+	rig_sync(rig);
+	tags_exchange(&tm, 8);
+	rig_sync(rig);
+	tm_close(&tm);
+}
+
 /* A domain that two contexts have open, each by a connection of its own. */
 struct shared_domain {
 	struct ibv_context *ctx[2];
@@ -367,6 +434,7 @@ int main(int argc, char **argv)
 	static const struct rig_test tests[] = {
 		{"link_is_wanted", link_is_wanted},
 		{"target_has_ended", target_has_ended},
+		{"tags_come_back", tags_come_back},
 		{"daemon_starts_slowly", daemon_starts_slowly},
 		{"daemon_never_answers", daemon_never_answers},
 		{NULL, NULL},

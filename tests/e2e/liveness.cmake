@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # What must go on while something else stands still.
-add_executable(liveness liveness.c rig.c end.c)
+add_executable(liveness liveness.c rig.c end.c tags_rig.c)
 target_link_libraries(liveness PRIVATE ibverbs Threads::Threads)
 set_target_properties(liveness PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
 verbena_script_test(e2e.liveness TIMEOUT 300 LABELS e2e

@@ -349,8 +349,11 @@ int daemon_close_xrcd(struct daemon_conn *conn, uint32_t handle)
 int daemon_create_xsrq(struct daemon_conn *conn, const struct ib_uverbs_create_xsrq *body,
 		       struct ib_uverbs_create_srq_resp *resp)
 {
-	(void)conn, (void)body;
-	resp->srqn = FAKE_SLOT << LIMIT_QP_BITS | fake_daemon.next_qp++;
+	(void)conn;
+	/* Only XRC's have a number, among those of queue pairs. */
+	resp->srqn = body->srq_type == IBV_SRQT_XRC
+			     ? FAKE_SLOT << LIMIT_QP_BITS | fake_daemon.next_qp++
+			     : 0;
 	return made(&resp->srq_handle);
 }
 

@@ -15,6 +15,7 @@
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
+#include "tagged.h"
 #include "victim.h"
 #include "wire/packet.h"
 
@@ -180,6 +181,10 @@ static uint32_t fill_payload(struct input *in, unsigned int qp, struct ring_head
 		memcpy(payload, &ud, sizeof(ud));
 		n = h->length < 4096 ? h->length : 4096;
 		return n + (uint32_t)sizeof(ud);
+	case REC_SEND:
+		if (victim.tagged && qp == QP_RC_SRQ)
+			tagged_message(in, payload);
+		break;
 	case REC_SEND_DATA:
 		if (aim_at_pull(in, qp, h))
 			break;
@@ -377,7 +382,7 @@ void act_header(struct input *in)
 
 /* ------------------------------------------------------------------ the victim's program */
 
-static int fill_sges(struct input *in, struct ibv_sge *sge, unsigned int usual)
+int fill_sges(struct input *in, struct ibv_sge *sge, unsigned int usual)
 {
 	int n = input_u8(in) % 4;
 

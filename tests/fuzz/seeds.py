@@ -102,10 +102,28 @@ def ring_entries():
     for to in (119, 120, 121):  # a datagram to a group: another, and the QP's
         yield ([0] + post_recv(recv, 3) + [record, 3, 8, 4, 0, 0, 0, 0, 0, 1, 0, 0, 64, 0, to, 0, 1]
                + [poll, 3, round_])
+    yield from tagged(record, recv, round_, poll)
     yield from full_ring()
     for size in (64, 133, 131):
         yield from pulled(size, record, recv, serve, round_)
     yield from held()
+
+
+def tagged(record, recv, round_, poll):
+    """Messages to an SRQ that matches tags: eager and rendezvous, in the record and by reference, with
+    and without a buffer or a receive, with the SRQ's READ and without."""
+    add = [240, 3, 3, 1, 0, 0, 131, 0, 1, 0]  # a buffer of a whole region, for the tag 1
+
+    def send(opcode, how):
+        return [record, 1, 1, 9, 0, 0, 0, 0, 0, 1, 0, 0, 64, opcode, 0, how, 0, 1]
+    by_reference = [record, 1, 2, 9, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 64, 0, 1]
+    for options in (16, 17, 48, 49):
+        for opcode in range(4):
+            for before in (add, post_recv(recv, 5), []):
+                yield ([options] + before + send(opcode, 1) + [round_, poll, 1] + post_recv(recv, 5) + add
+                       + [round_, poll, 1])
+            yield ([options] + add + [240, 0, opcode, 0, 1] + by_reference + [round_, poll, 1, 14, 1, 6, round_, poll, 1])
+        yield [options] + (add + send(1, 1)) * 4 + [12, round_] * 8 + [240, 0x62, 240, 1, 0, poll, 3]
 
 
 def full_ring():

@@ -25,7 +25,9 @@
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/tagged.h"
 #include "play.h"
+#include "tagged.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define WITH_ASAN 1
@@ -183,11 +185,27 @@ static uint8_t *peer_at(uint64_t at, size_t *size)
 	return peer_memory + (at - PEER_BASE);
 }
 
+void victim_peer_write(const void *bytes, size_t size)
+{
+	memcpy(peer_memory, bytes, size);
+}
+
 enum vm_mode { VM_ALL, VM_GONE, VM_FORBIDDEN, VM_SHORT, VM_FAULT, VM_MODES };
+
+/* A message's header, which is looked at before a buffer is known, and what no buffer gets. */
+static bool is_for_tags(const uint8_t *here, size_t size)
+{
+	const struct tagged *t = victim.tagged ? victim.qp[QP_RC_SRQ]->tagged : NULL;
+
+	if (!t || (here >= arena && here < arena + ARENA))
+		return false;
+	return size <= TAG_HEAD ||
+	       (here >= t->scratch && here + size <= t->scratch + sizeof(t->scratch));
+}
 
 static void read_into(uint8_t *here, const uint8_t *theirs, size_t size)
 {
-	MUST(writable(here, size));
+	MUST(writable(here, size) || is_for_tags(here, size));
 	memcpy(here, theirs, size);
 }
 
@@ -378,7 +396,19 @@ static const union ibv_gid *group(void)
 	return (const union ibv_gid *)victim_group;
 }
 
-static void qp_make(unsigned int index)
+/* Bits of the input's first byte: from IN_FILE_SHIFT on, the number of the peer's file (which may
+ * not exist) that its region is in; without IN_FILE, what the SRQ does. */
+enum {
+	CAN_VM = 1,
+	SMALL_CQS = 2,
+	IN_FILE = 4,
+	FILE_OFFSET = 8,
+	IN_FILE_SHIFT = 4,
+	TAGGED = 16,
+	OFFLOADS = 32,
+};
+
+static void qp_make(unsigned int index, uint8_t options)
 {
 	static const enum ibv_qp_type types[QPS] = {[QP_RC] = IBV_QPT_RC,
 						    [QP_RC_SRQ] = IBV_QPT_RC,
@@ -399,6 +429,9 @@ static void qp_make(unsigned int index)
 		.comp_mask = IBV_QP_INIT_ATTR_PD,
 		.pd = &victim.pd[0].ibv,
 	};
+
+	if (index == QP_RC_SRQ && victim.tagged && options & OFFLOADS)
+		attr.cap.max_send_wr = 0;
 	struct ibv_qp *qp = qp_create(&victim.context->verbs.context, &attr);
 
 	MUST(qp && qp_of(qp)->index == index + 1);
@@ -440,7 +473,8 @@ void completions_take(void)
 			check_completion(&wc[i], last_sent);
 	while ((n = cq_poll(victim.recv_cq, 16, wc)) > 0)
 		for (int i = 0; i < n; i++)
-			check_completion(&wc[i], NULL);
+			if (!tagged_completion(&wc[i]))
+				check_completion(&wc[i], NULL);
 }
 
 static void events_take(void)
@@ -523,10 +557,6 @@ static void context_make(void)
 	victim.ah.ibv.context = &context->verbs.context;
 }
 
-/* Bits of the input's first byte: from IN_FILE_SHIFT on, the number of the peer's file (which may
- * not exist) that its region is in. */
-enum { CAN_VM = 1, SMALL_CQS = 2, IN_FILE = 4, FILE_OFFSET = 8, IN_FILE_SHIFT = 4 };
-
 static void tables_reset(uint8_t options)
 {
 	memset(&victim.table->header, 0, sizeof(victim.table->header));
@@ -573,12 +603,14 @@ void victim_open(struct input *in)
 	context_make();
 	victim.send_cq = cq_create(&victim.context->verbs.context, &cq);
 	victim.recv_cq = cq_create(&victim.context->verbs.context, &cq);
-	victim.srq = srq_create(&victim.pd[0].ibv, &srq);
+	victim.tagged = (options & (IN_FILE | TAGGED)) == TAGGED;
+	victim.srq = victim.tagged ? tagged_begin(options & OFFLOADS)
+				   : srq_create(&victim.pd[0].ibv, &srq);
 	MUST(victim.send_cq && victim.recv_cq && victim.srq);
 	for (unsigned int i = 0; i < REGIONS; i++)
 		region_register(i);
 	for (unsigned int i = 0; i < QPS; i++)
-		qp_make(i);
+		qp_make(i, options);
 	link_make();
 	engine_round(victim.hca, &victim.seen);
 }
@@ -611,7 +643,8 @@ void victim_close(void)
 	victim.memory = NULL;
 	arena_check();
 	MUST(fake_daemon.objects == 0 && list_empty(&victim.hca->acks) &&
-	     list_empty(&victim.hca->rnr) && list_empty(&victim.hca->active));
+	     list_empty(&victim.hca->rnr) && list_empty(&victim.hca->active) &&
+	     list_empty(&victim.hca->tagged));
 }
 
 /* Invariants of a QP's core after each action. */
@@ -628,7 +661,9 @@ void victim_play(struct input *in, action_fn *const *actions, unsigned int count
 {
 	/* A long input is equivalent to several short ones, which the fuzzer explores better. */
 	for (int i = 0; i < 200 && input_left(in); i++) {
-		actions[input_u8(in) % count](in);
+		uint8_t which = input_u8(in);
+
+		(victim.tagged && which >= 240 ? act_tag : actions[which % count])(in);
 		MUST(link_is_mapped(victim.link) || !victim.link->memory);
 		/* No request completes twice, or before it was posted. */
 		for (unsigned int q = 0; q < QPS; q++)

@@ -32,6 +32,7 @@ struct victim {
 	struct pd pd[2];
 	struct ibv_cq *send_cq, *recv_cq;
 	struct ibv_srq *srq;
+	bool tagged; /* the SRQ matches tags (tagged.h) */
 	struct qp *qp[QPS];
 	struct mr mr[REGIONS];
 	bool registered[REGIONS];

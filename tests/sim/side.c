@@ -153,6 +153,23 @@ static struct receive *receive_first(struct side *side)
 	return &side->receives[side->receive_head % RECEIVES_MAX];
 }
 
+/* A receive may be chosen by a SEND's first bytes (a tag): they are the message's, as many as its
+ * first packet has. A WRITE's immediate data has none. */
+static void check_first_bytes(const struct side *side, const struct work *w,
+			      const struct tp_head *head)
+{
+	uint32_t n = w->length < side->sim->plan.mtu ? w->length : side->sim->plan.mtu;
+
+	SIM_MUST(side->sim, !head == is_write(w), "%c: first bytes of a request that has none",
+		 'A' + side->index);
+	if (head)
+		SIM_MUST(side->sim,
+			 head->length == n && head->whole == (n == w->length) &&
+				 payload_is(head->bytes, w->payload, 0, n),
+			 "%c: a receive is taken by %u bytes that aren't the first of the message",
+			 'A' + side->index, head->length);
+}
+
 static enum tp_take world_receive_take(void *owner, const struct tp_head *head, uint32_t *room)
 {
 	struct side *side = owner;
@@ -161,7 +178,6 @@ static enum tp_take world_receive_take(void *owner, const struct tp_head *head, 
 		 'A' + side->index);
 	if (side->receive_head == side->receive_tail)
 		return TP_NO_RECEIVE;
-	(void)head;
 	side->taken = true;
 	*room = receive_first(side)->room;
 	if (side->sim->plan.hostile)
@@ -169,6 +185,7 @@ static enum tp_take world_receive_take(void *owner, const struct tp_head *head, 
 	const struct work *w = oracle_executing(side, work_wants_receive);
 
 	is_aimed(side, w);
+	check_first_bytes(side, w, head);
 	if (w->wrong == WRONG_RECEIVE)
 		return TP_BAD_RECEIVE;
 	if (w->wrong == WRONG_LENGTH)

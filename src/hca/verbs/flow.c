@@ -191,7 +191,13 @@ int flow_counters_attach(struct ibv_counters *ibv, const struct ibv_counter_atta
 
 	if (attr->comp_mask)
 		return EINVAL;
-	if (flow || attr->counter_desc > IBV_COUNTER_BYTES)
+	if (flow) {
+		log_warn(
+			"ibv_attach_counters_point_flow: counters aren't attached to a flow that "
+			"exists: pass NULL, and name them in an ACTION_COUNT of ibv_create_flow()");
+		return EOPNOTSUPP;
+	}
+	if (attr->counter_desc > IBV_COUNTER_BYTES)
 		return EOPNOTSUPP;
 	struct flow_counters_point *point = calloc(1, sizeof(*point));
 

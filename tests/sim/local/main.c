@@ -125,6 +125,7 @@ static bool totals_print(void)
 		{"records mutated", totals.hostile},
 		{"full rings", totals.ring_full},
 		{"no receive", totals.rnr},
+		{"no tag at first", totals.unmatched},
 		{"messages held", totals.holds},
 		{"no storage", totals.hold_refused},
 	};

@@ -128,6 +128,9 @@ void plan_make(struct plan *plan, uint64_t seed)
 	for (uint32_t i = 0; i < plan->pairs; i++)
 		plan_pair(plan, &rng, &plan->pair[i]);
 	plan_long_stop(plan, &rng);
+	for (uint32_t i = 0; i < plan->pairs;
+	     i++) /* not by the dice: a seed's other choices stay */
+		plan->pair[i].tags = plan->pair[i].heads && seed % 2;
 	/* SQD and borrowed memory don't count as faults. */
 	plan->drain = one_of(&rng, 0, 30, 150);
 	plan->borrow = one_of(&rng, 0, 0, 300);
@@ -157,7 +160,10 @@ void plan_print(const struct plan *plan)
 		       i, p->process[0], p->process[1], p->type == IBV_QPT_RC ? "RC" : "UC",
 		       plan->copies[p->process[0]][p->process[1]] ? ", copies" : "",
 		       p->srq ? ", SRQ" : "", p->same_psn ? ", same PSN" : "",
-		       p->starves ? ", starves" : "", p->heads ? ", heads" : "", p->rnr_retry,
-		       p->timeout, p->retry_cnt + 1);
+		       p->starves ? ", starves" : "",
+		       p->tags	  ? ", tags"
+		       : p->heads ? ", heads"
+				  : "",
+		       p->rnr_retry, p->timeout, p->retry_cnt + 1);
 	}
 }

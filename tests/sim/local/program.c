@@ -231,6 +231,8 @@ static void post_receive(struct qp *qp)
 {
 	uint32_t length = MESSAGE_MAX;
 
+	if (qp->exists && qp->connected && sim.plan.pair[qp->pair].tags)
+		qp_tag_posted(qp);
 	if (!qp->exists || !qp->connected ||
 	    (sim.plan.pair[qp->pair].starves && !oracle_others_quiet(qp->pair)) ||
 	    qp->rq->head - qp->rq->tail + qp->rq->held + qp->rq->back_count >= RECV_DEPTH)

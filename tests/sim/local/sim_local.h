@@ -82,6 +82,7 @@ struct pair_plan {
 	bool same_psn; /* a reconnected QP begins with its former PSN */
 	bool starves;  /* gets no receive before all other pairs have finished */
 	bool heads;    /* a SEND's first bytes are asked for before its receive is taken */
+	bool tags;     /* with heads: some SENDs match no receive at first, though there are some */
 	uint8_t rnr_retry, min_rnr_timer, timeout, retry_cnt, max_rd_atomic;
 };
 
@@ -403,6 +404,8 @@ struct qp {
 	bool receive_waits; /* world_receive_wait() */
 	/* By which bytes the last receive was taken; UINT32_MAX: not by a SEND's */
 	uint8_t head[LOCAL_HEAD_BYTES];
+	uint64_t looked_at; /* first bytes of the message that a receive was last looked for, */
+	uint32_t looks;	    /* and how often; see matches_nothing() */
 	uint32_t head_length;
 	struct link *link;
 	bool watched, watched_receive, owes_ack;
@@ -433,6 +436,8 @@ void qp_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 bool qp_may_borrow(const struct qp *qp);
 bool qp_post(struct qp *qp, const struct send_wqe *wqe);
 bool qp_post_receive(struct qp *qp, const struct ibv_sge *sge, uint32_t number);
+/* A tag is posted: a message that waits looks for a receive again, though none was posted. */
+void qp_tag_posted(struct qp *qp);
 void qp_publish(struct qp *qp);
 struct qp *qp_peer(const struct qp *qp);
 static inline struct qp *qp_of(const struct local_qp *lq)
@@ -531,7 +536,7 @@ struct totals {
 		hostile, ring_full, rnr, holds, hold_refused, refused_reads, calm, drains,
 		drained_late, lent, not_lent, forks, child_requests, mapped, imported,
 		refused_in_part, binds, windows_later, invalidated_by_peer, through_windows,
-		wrong_windows;
+		wrong_windows, unmatched;
 };
 extern struct totals totals;
 

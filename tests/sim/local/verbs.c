@@ -150,6 +150,25 @@ bool qp_post_receive(struct qp *qp, const struct ibv_sge *sge, uint32_t number)
 	return true;
 }
 
+void qp_tag_posted(struct qp *qp)
+{
+	struct receive_queue *rq = qp->rq;
+	bool waits;
+
+	if (rq->shared) {
+		mutex_take(&rq->lock);
+		waits = rq->waiters[qp->index];
+		rq->waiters[qp->index] = false;
+		mutex_give(&rq->lock);
+	} else {
+		mutex_take(&qp->lock);
+		waits = qp->receive_waits;
+		mutex_give(&qp->lock);
+	}
+	if (waits)
+		tell_waiting(qp->process, qp);
+}
+
 /* ------------------------------------------------------------------ requests */
 
 void qp_flush_requests(struct qp *qp)
