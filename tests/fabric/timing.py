@@ -103,6 +103,9 @@ def shares(fabric):
     if shutil.which("perfquery"):
         _, text = fabric.run("H3", "perfquery", str(lid(fabric, "H1")), "1")
         require(int(re.search(r"PortXmitWait:\.*?(\d+)", text)[1]) == waited(fabric, "H1", 1), text)
+        _, text = fabric.run("H3", "perfquery", "--vlxmitcounters", str(lid(fabric, "H1")), "1")
+        lanes = [int(one) for one in re.findall(r"PortVLXmitWait\d+:\.*?(\d+)", text)]
+        require(lanes[0] == waited(fabric, "H1", 1) and not any(lanes[1:]), text)
     table_entry(fabric, "S1", "H4", 8)
     two_cables = takes(fabric, senders, 1)
     print(f"      one flow {alone:.2f}, two by one cable {one_cable:.2f}, by two {two_cables:.2f}; "
