@@ -5,7 +5,7 @@
 #include "fabric/internal.h"
 
 #define TICK_NS 1000u
-#define HEADER_WORDS 16u /* the bits are followed by the clocks at a multiple of 128 bytes */
+#define HEADER_WORDS 24u /* the bits are followed by the clocks at a multiple of 192 bytes */
 
 /* How often a store is tried again that another process's store has overtaken. */
 #define TRIES 64
@@ -142,11 +142,11 @@ static uint64_t wire_ns(uint32_t bytes, uint32_t mbps, uint32_t slow)
 	return mbps ? ((uint64_t)bytes * 8000 * slow + mbps - 1) / mbps : 0;
 }
 
-static void wait_count(const struct clocks *clocks, uint32_t port, uint64_t ns)
+static void wait_count(const struct clocks *clocks, uint32_t port, uint8_t vl, uint64_t ns)
 {
 	uint64_t bit = 1ull << port % 64;
 
-	__atomic_fetch_add(&clocks->clock[port].waited, ns, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&clocks->clock[port].lane[vl].waited, ns, __ATOMIC_RELAXED);
 	if (!(__atomic_load_n(&clocks->touched[port / 64], __ATOMIC_RELAXED) & bit))
 		__atomic_fetch_or(&clocks->touched[port / 64], bit, __ATOMIC_RELAXED);
 }
@@ -163,14 +163,14 @@ static uint64_t port_pass(const struct clocks *clocks, const struct clocks_hop *
 			  const struct piece *piece, uint64_t head, uint64_t ns)
 {
 	struct clock *clock = &clocks->clock[hop->port];
-	uint64_t credits = clock_load(&clock->lane[hop->vl], piece->limit);
+	uint64_t credits = clock_load(&clock->lane[hop->vl].stalled, piece->limit);
 	uint64_t begin = clock_later(clock_later(head, credits),
 				     wire_take(&clock->wire, piece->base, ns, piece->limit));
 	uint64_t idle =
 		clock_later(clock_raise(&clock->sent, begin + ns, piece->limit), piece->since);
 
 	if (idle < begin)
-		wait_count(clocks, hop->port, begin - idle);
+		wait_count(clocks, hop->port, hop->vl, begin - idle);
 	return begin;
 }
 
@@ -187,7 +187,8 @@ static uint64_t hop_pass(const struct clocks *clocks, struct clocks_way *way,
 	hop->begin = port_pass(clocks, hop, &piece, head, ns);
 	/* The port before it has credits again when the piece leaves its buffer. */
 	if (before)
-		clock_raise(&clocks->clock[before->port].lane[before->vl], hop->begin, piece.limit);
+		clock_raise(&clocks->clock[before->port].lane[before->vl].stalled, hop->begin,
+			    piece.limit);
 	hop->done = clock_later(before ? before->done : 0, hop->begin + ns);
 	hop->flight = (before ? before->flight : 0) + hop->latency_ns;
 	return ns;
@@ -212,12 +213,12 @@ struct clocks_passage clocks_pass(const struct clocks *clocks, struct clocks_way
 	return passage;
 }
 
-uint64_t clocks_wait_ticks(const struct clocks *clocks, uint32_t port)
+uint64_t clocks_wait_ticks(const struct clocks *clocks, uint32_t port, uint8_t vl)
 {
 	uint64_t bits = __atomic_load_n(&clocks->touched[port / 64], __ATOMIC_RELAXED);
 
 	if (!(bits >> port % 64 & 1))
 		return 0;
-	return __atomic_load_n(&clocks->clock[port].waited, __ATOMIC_RELAXED) / TICK_NS /
+	return __atomic_load_n(&clocks->clock[port].lane[vl].waited, __ATOMIC_RELAXED) / TICK_NS /
 	       clocks->slow;
 }

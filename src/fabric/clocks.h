@@ -53,18 +53,20 @@
 
 /* Of a port, as a sender. */
 struct clock {
-	uint64_t wire;	 /* until when the pieces that were accepted keep it busy */
-	uint64_t sent;	 /* when the last bit of the last piece leaves it */
-	uint64_t waited; /* ns; in all, while there was something to send, and nothing was sent */
-	uint64_t reserved[5];
-	uint64_t lane[FABRIC_VLS]; /* until when there are no credits */
+	uint64_t wire; /* until when the pieces that were accepted keep it busy */
+	uint64_t sent; /* when the last bit of the last piece leaves it */
+	uint64_t reserved[6];
+	struct clock_lane {
+		uint64_t stalled; /* until when there are no credits */
+		uint64_t waited;  /* ns; in all, while it had something to send, and nothing was */
+	} lane[FABRIC_VLS];
 };
 
-_Static_assert(sizeof(struct clock) == 128, "two cache lines");
+_Static_assert(sizeof(struct clock) == 192, "three cache lines");
 
 /* The shared memory. `slow` 0: there is none. */
 struct clocks {
-	uint64_t *touched;   /* a bit for each port whose `waited` isn't 0 */
+	uint64_t *touched;   /* a bit for each port one of whose `waited` isn't 0 */
 	struct clock *clock; /* by row of the port */
 	uint32_t ports, slow;
 	bool faults_only; /* a cable without a fault takes no time */
@@ -112,8 +114,8 @@ struct clocks_passage {
 struct clocks_passage clocks_pass(const struct clocks *clocks, struct clocks_way *way,
 				  uint32_t bytes, uint64_t since, uint64_t ready, uint64_t now);
 
-/* What PortXmitWait is to have counted for the port until now: microseconds, as PortSamplesControl
- * says (samples.c), of a fabric that isn't slowed. */
-uint64_t clocks_wait_ticks(const struct clocks *clocks, uint32_t port);
+/* What PortVLXmitWait is to have counted for the port's lane until now: microseconds, as
+ * PortSamplesControl says (samples.c), of a fabric that isn't slowed. */
+uint64_t clocks_wait_ticks(const struct clocks *clocks, uint32_t port, uint8_t vl);
 
 #endif

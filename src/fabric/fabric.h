@@ -146,6 +146,7 @@ struct fabric {
 	uint16_t *multicast;
 	struct fabric_congestion *congestion;
 	uint32_t *sl_words;
+	uint16_t *lane_waits;
 	struct fabric_sampler *samplers;
 	struct fabric_ip *ips;
 	const char *names;
@@ -231,6 +232,8 @@ void fabric_system_guid_set(struct fabric *fabric, uint32_t node, uint64_t guid,
 /* Adds to a counter as the port itself would. */
 void fabric_error_add(struct fabric *fabric, uint32_t port, enum fabric_error error,
 		      uint32_t count);
+/* Ticks for which a port had data on a lane, and no credits. */
+void fabric_wait_add(struct fabric *fabric, uint32_t port, uint8_t vl, uint32_t ticks);
 void fabric_counters_clear(struct fabric *fabric, uint32_t port);
 /* Data has come in by a port: it is Active now if it was Armed, and its peer is. */
 void fabric_data_came(struct fabric *fabric, uint32_t port);

@@ -60,6 +60,8 @@ static uint64_t table_bytes(const struct fabric_header *header, enum fabric_tabl
 		return header->nodes * sizeof(struct fabric_congestion);
 	case TABLE_SL_WORDS:
 		return (uint64_t)header->ports * 2 * FABRIC_SLS * sizeof(uint32_t);
+	case TABLE_LANE_WAITS:
+		return (uint64_t)header->ports * FABRIC_VLS * sizeof(uint16_t);
 	case TABLE_SAMPLERS:
 		return FABRIC_SAMPLERS * sizeof(struct fabric_sampler);
 	case TABLE_ADDRESSES:
@@ -170,6 +172,7 @@ static void fabric_locate(struct fabric *fabric, const struct fabric_functions *
 		.multicast = (void *)(base + header->at[TABLE_MULTICAST]),
 		.congestion = (void *)(base + header->at[TABLE_CONGESTION]),
 		.sl_words = (void *)(base + header->at[TABLE_SL_WORDS]),
+		.lane_waits = (void *)(base + header->at[TABLE_LANE_WAITS]),
 		.samplers = (void *)(base + header->at[TABLE_SAMPLERS]),
 		.ips = (void *)(base + header->at[TABLE_ADDRESSES]),
 		.names = (char *)(base + header->at[TABLE_NAMES]),
@@ -439,6 +442,8 @@ void node_tables_clear(struct fabric *fabric, uint32_t index)
 	memset(fabric->counters + first, 0, rows * sizeof *fabric->counters);
 	memset(fabric->sl_words + (size_t)first * 2 * FABRIC_SLS, 0,
 	       (size_t)rows * 2 * FABRIC_SLS * sizeof *fabric->sl_words);
+	memset(fabric->lane_waits + (size_t)first * FABRIC_VLS, 0,
+	       (size_t)rows * FABRIC_VLS * sizeof *fabric->lane_waits);
 	memset(fabric->pkeys + (size_t)first * FABRIC_PKEYS, 0, rows * FABRIC_PKEYS * 2);
 	memset(fabric->vlarb + (size_t)first * 4 * FABRIC_VLARB_ENTRIES, 0,
 	       rows * 4 * FABRIC_VLARB_ENTRIES);

@@ -273,6 +273,15 @@ void fabric_error_add(struct fabric *fabric, uint32_t port, enum fabric_error er
 		trap_threshold(fabric, port, 131);
 }
 
+void fabric_wait_add(struct fabric *fabric, uint32_t port, uint8_t vl, uint32_t ticks)
+{
+	uint16_t *lane = &fabric->lane_waits[(size_t)port * FABRIC_VLS + vl];
+	uint32_t room = UINT16_MAX - *lane;
+
+	*lane += (uint16_t)(ticks < room ? ticks : room);
+	fabric_error_add(fabric, port, ERROR_XMIT_WAIT, ticks);
+}
+
 void detail_count(struct fabric *fabric, uint32_t port, enum fabric_detail detail)
 {
 	uint16_t *value = &fabric->counters[port].details[detail];
@@ -285,6 +294,8 @@ void fabric_counters_clear(struct fabric *fabric, uint32_t port)
 	memset(&fabric->counters[port], 0, sizeof fabric->counters[port]);
 	memset(&fabric->sl_words[(size_t)port * 2 * FABRIC_SLS], 0,
 	       2 * FABRIC_SLS * sizeof *fabric->sl_words);
+	memset(&fabric->lane_waits[(size_t)port * FABRIC_VLS], 0,
+	       FABRIC_VLS * sizeof *fabric->lane_waits);
 }
 
 static void end_count(struct fabric_counters *counters, bool is_receiver, uint64_t packets,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Attributes of the performance management agent beside PortCounters: causes of errors, words by
- * service level, flow control. What a link does that is never congested, never waits for credits
- * and corrects no errors is counted as 0: those attributes can be read, and reset.
+ * service level, flow control, waits by lane. What doesn't happen here (FECN and BECN, corrected
+ * errors) is counted as 0: those attributes can be read, and reset.
  */
 #include "fabric/internal.h"
 
@@ -55,6 +55,29 @@ static void sl_words_answer(struct agent_request *request, const struct port_sel
 		octets_put32(field, sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX);
 	}
 	memset(request->data + 4 + 4 * FABRIC_SLS, 0, 188 - 4 * FABRIC_SLS);
+}
+
+/* Ticks by lane, 16 bits wide; lanes that no port has are 0. */
+static void lane_waits_answer(struct agent_request *request, const struct port_selection *ports)
+{
+	uint16_t select = octets_get16(request->data + 2);
+
+	memset(request->data + 4 + 2 * FABRIC_VLS, 0, 188 - 2 * FABRIC_VLS);
+	for (unsigned int vl = 0; vl < FABRIC_VLS; vl++) {
+		uint8_t *field = request->data + 4 + 2 * vl;
+		uint16_t value = octets_get16(field);
+		uint32_t sum = 0;
+
+		for (uint32_t n = 0; n < ports->count; n++) {
+			size_t row = ports->first + n;
+			uint16_t *waits = &request->fabric->lane_waits[row * FABRIC_VLS + vl];
+
+			if (request->method == METHOD_IS_SET && (select >> vl & 1))
+				*waits = value;
+			sum += *waits;
+		}
+		octets_put16(field, sum < UINT16_MAX ? (uint16_t)sum : UINT16_MAX);
+	}
 }
 
 /* Two bits for each lane, of which lane 0 has them all. */
@@ -110,6 +133,8 @@ uint16_t pma_detail_answer(struct agent_request *request)
 		sl_words_answer(request, &ports, request->attribute == PM_RCV_DATA_SL);
 	else if (request->attribute == PM_VL_FLOW_ERRORS)
 		flow_errors_answer(request, &ports);
+	else if (request->attribute == PM_VL_XMIT_WAIT)
+		lane_waits_answer(request, &ports);
 	else
 		memset(request->data + 4, 0, 188);
 	return ANSWER_OK;

@@ -20,7 +20,7 @@
 #define FABRIC_NONE UINT32_MAX /* no such row */
 
 #define FABRIC_MAGIC "verbena-fabric"
-#define FABRIC_LAYOUT 4 /* changes with any structure here */
+#define FABRIC_LAYOUT 5 /* changes with any structure here */
 
 /* What each node's tables hold; the capacities that management agents report. */
 #define FABRIC_LFT_ENTRIES 49152u /* unicast LIDs */
@@ -63,6 +63,7 @@ enum fabric_table {
 	TABLE_MULTICAST,  /* by switch: [position][MLID - 0xC000], masks of 16 ports; host order */
 	TABLE_CONGESTION, /* struct fabric_congestion, by node */
 	TABLE_SL_WORDS,	  /* by port: words sent by each SL, then received by each; saturate */
+	TABLE_LANE_WAITS, /* by port: ticks that each lane has waited for credits; saturate */
 	TABLE_SAMPLERS,	  /* struct fabric_sampler */
 	TABLE_ADDRESSES,  /* struct fabric_ip, by end port */
 	TABLE_NAMES,	  /* texts that end with a zero byte */

@@ -11,6 +11,7 @@
 #include "client/call.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -18,6 +19,9 @@
 #include <unistd.h>
 
 enum { CLIENTS_AT_ONCE = 32, REQUEST_BYTES = 8192 };
+
+/* An answer of so many bytes was made of so much memory that it goes back to the system. */
+#define ANSWER_IS_LARGE (256 << 10)
 
 struct control_client {
 	struct list node; /* on server.controls, the oldest first */
@@ -32,6 +36,7 @@ struct control_client {
 static void client_free(struct server *server, struct control_client *client)
 {
 	bool ends = client->ends_fabric;
+	bool is_large = client->length > ANSWER_IS_LARGE;
 
 	server_unwatch(server, &client->watched);
 	list_del(&client->node);
@@ -39,6 +44,8 @@ static void client_free(struct server *server, struct control_client *client)
 		close(client->passed);
 	free(client->answer);
 	free(client);
+	if (is_large)
+		malloc_trim(0);
 	server->is_over |= ends;
 }
 
@@ -69,6 +76,8 @@ static bool answer_make(struct server *server, struct control_client *client)
 	if (!text)
 		return false;
 	client->length = strlen(text) + 1;
+	if (client->length > ANSWER_IS_LARGE)
+		malloc_trim(0);
 	client->answer = text;
 	text[client->length - 1] = '\n'; /* in place of the terminating zero */
 	return true;

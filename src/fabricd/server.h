@@ -53,7 +53,7 @@ struct error_rate {
 /* The clocks that processes on nodes share (timing.h). */
 struct timing {
 	struct clocks clocks; /* slow 0: there are none */
-	uint64_t *taken;      /* by port: ticks that are in PortXmitWait */
+	uint64_t *taken;      /* by port and lane: ticks that are in PortVLXmitWait */
 	int file;	      /* of the clocks */
 };
 

@@ -20,7 +20,7 @@ int timing_begin(struct server *server)
 	void *memory = MAP_FAILED;
 
 	timing->file = -1;
-	timing->taken = calloc(header->ports, sizeof *timing->taken);
+	timing->taken = calloc((size_t)header->ports * FABRIC_VLS, sizeof *timing->taken);
 	timing->file = memfd_create("verbena-clocks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (!timing->taken || timing->file < 0)
 		return timing->taken ? -errno : -ENOMEM;
@@ -33,17 +33,18 @@ int timing_begin(struct server *server)
 	return 0;
 }
 
-static void port_fold(struct server *server, uint32_t port)
+static void lane_fold(struct server *server, uint32_t port, uint8_t vl)
 {
 	struct timing *timing = &server->timing;
-	uint64_t ticks = clocks_wait_ticks(&timing->clocks, port);
-	uint64_t before = timing->taken[port];
+	uint64_t *taken = &timing->taken[(size_t)port * FABRIC_VLS + vl];
+	uint64_t ticks = clocks_wait_ticks(&timing->clocks, port, vl);
 	uint64_t more =
-		ticks > before ? ticks - before : 0; /* a process may write anything there */
+		ticks > *taken ? ticks - *taken : 0; /* a process may write anything there */
 
-	timing->taken[port] = ticks;
-	fabric_error_add(&server->fabric, port, ERROR_XMIT_WAIT,
-			 more < UINT32_MAX ? (uint32_t)more : UINT32_MAX);
+	*taken = ticks;
+	if (more)
+		fabric_wait_add(&server->fabric, port, vl,
+				more < UINT32_MAX ? (uint32_t)more : UINT32_MAX);
 }
 
 void timing_fold(struct server *server)
@@ -58,8 +59,8 @@ void timing_fold(struct server *server)
 		for (; bits; bits &= bits - 1) {
 			uint32_t port = first + (uint32_t)__builtin_ctzll(bits);
 
-			if (port < clocks->ports)
-				port_fold(server, port);
+			for (uint8_t vl = 0; vl < FABRIC_VLS && port < clocks->ports; vl++)
+				lane_fold(server, port, vl);
 		}
 	}
 }

@@ -292,11 +292,27 @@ static void light_begin(struct sm *sm)
 	sm->sweep_ms = sm->now_ms + sm->options.sweep_ms;
 }
 
+/* Whether the switch has other settings than it answered last. Another manager that was still
+ * discovering may have written what it had read before this one became the master, when it took the
+ * notice of a change. */
+static bool switch_differs(const struct sm_node *node, const uint8_t *info)
+{
+	uint8_t is[sizeof node->switch_info], was[sizeof node->switch_info];
+
+	memcpy(is, info, sizeof is);
+	memcpy(was, node->switch_info, sizeof was);
+	is[11] &= (uint8_t)~4u;
+	was[11] &= (uint8_t)~4u;
+	return node->has_switch_info && memcmp(is, was, sizeof is) != 0;
+}
+
 void light_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint16_t status)
 {
+	const uint8_t *info = mad + SMP_DATA;
+
 	if (status)
 		sm->wants_sweep = true;
-	else if (mad[SMP_DATA + 11] & 4)
+	else if ((info[11] & 4) || switch_differs(&sm->work->nodes[job->node], info))
 		change_note(sm, job->node);
 }
 

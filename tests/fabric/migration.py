@@ -128,5 +128,25 @@ def one_side_only(fabric):
     daemon_end(fabric)
 
 
+def refused(fabric):
+    """The peer migrates to another path than this one's alternate: this one is told so, once, and
+    doesn't follow; what the peer sends is lost."""
+    shells = one, other = two_ways(fabric)
+    connect(fabric, one, other, "rc", 0, 0, 5, 10, 1)
+    require(one.facts("alternate", OTHER + 1) == {"error": 0}, "alternate path")
+    require(other.facts("alternate", lid(fabric, "H3")) == {"error": 0}, "alternate path")
+    for shell in shells:
+        poll_until(lambda shell=shell: shell.facts("migration")["state"] == "ARMED", "not armed")
+        shell.events(100)
+    require(one.facts("migrate") == {"error": 0}, "migrate")
+    got = [text.partition(" port=")[0] for text in other.events()]
+    require(got == ["path migration request error"], got)
+    require(other.facts("migration") == {"state": "ARMED", "dlid": ONE}, "it has followed")
+    require(one.facts("send", 1, 100)["status"] == RETRY_EXCEEDED, "it answers by no path")
+    for shell in shells:
+        shell.end()
+    daemon_end(fabric)
+
+
 if __name__ == "__main__":
-    sys.exit(main([cut, by_program, one_side_only]))
+    sys.exit(main([cut, by_program, one_side_only, refused]))

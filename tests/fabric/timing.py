@@ -103,6 +103,9 @@ def shares(fabric):
     if shutil.which("perfquery"):
         _, text = fabric.run("H3", "perfquery", str(lid(fabric, "H1")), "1")
         require(int(re.search(r"PortXmitWait:\.*?(\d+)", text)[1]) == waited(fabric, "H1", 1), text)
+        _, text = fabric.run("H3", "perfquery", "--vlxmitcounters", str(lid(fabric, "H1")), "1")
+        lanes = [int(one) for one in re.findall(r"PortVLXmitWait\d+:\.*?(\d+)", text)]
+        require(lanes[0] == waited(fabric, "H1", 1) and not any(lanes[1:]), text)
     table_entry(fabric, "S1", "H4", 8)
     two_cables = takes(fabric, senders, 1)
     print(f"      one flow {alone:.2f}, two by one cable {one_cable:.2f}, by two {two_cables:.2f}; "
@@ -139,6 +142,24 @@ def latency(fabric):
         print(f"      {options}: {least / 1000:.1f} ms")
         # Half of the way to H3 and back.
         require(least >= 40000 * SLOW / 1000 / 2, out)
+    daemon_end(fabric)
+
+
+def acknowledgements(fabric):
+    """A completion comes when the acknowledgement is back: by all cables of both ways."""
+    begin(fabric, 7)
+    (sender,) = shells_connect(fabric, (("H1", "H3"),))
+    one, address, key = sender
+    for node, port, ns in ("H3", 1, 100000), ("S1", 7, 200000), ("H1", 1, 50000):
+        fabric.ask(op="delay", node=node, port=port, ns=ns)
+    for words in ("send", 1, 100), ("write", 1, 100, address, key), ("read", 1, 100, address, key):
+        slow_by(one.facts(*words), 0.35)
+    # In order, with many under way; and a failure comes after what succeeded.
+    for node, port in ("H3", 1), ("S1", 7), ("H1", 1):
+        fabric.ask(op="delay", node=node, port=port, ns=1000)
+    require(one.facts("write", 300, 100, address, key)["done"] == 300, "many")
+    require(one.facts("write", 1, 100, address, key ^ 0x100)["status"] == 10, "a wrong key")
+    close([sender])
     daemon_end(fabric)
 
 
@@ -314,7 +335,8 @@ def delays(fabric):
     on, until it is taken back."""
     start(fabric, open(SMALL, encoding="ascii").read())
     (one, address, key), (bystander, _, _) = shells_connect(fabric, (("H1", "H3"), ("H2", "H4")))
-    other = one.peer
+    other, memory = one.peer, one.facts("memory")
+    other_memory = memory["address"], memory["rkey"]
     require(one.facts("send", 3, 100)["done"] == 3, "before")
     fabric.ask(op="delay", node="H3", port=1, ns=300000000)
     for words in ("send", 2, 100), ("write", 1, 100, address, key), ("read", 1, 100, address, key):
@@ -324,10 +346,9 @@ def delays(fabric):
     began = time.monotonic()
     require(bystander.facts("send", 100, 100)["done"] == 100, "elsewhere")
     require(time.monotonic() - began < 50, "data that doesn't cross the cable is slow")
-    # H3 receives late, and sends at once.
-    began = time.monotonic()
-    require(other.facts("send", 100, 100)["done"] == 100, "the way back")
-    require(time.monotonic() - began < 50, "the other direction is slow")
+    # What H3 sends is there at once; its acknowledgement is late.
+    for words in ("send", 1, 100), ("read", 1, 100, *other_memory), ("send", 1, 100):
+        slow_by(other.facts(*words), 1)
     slow_by(one.facts("send", 1, 100), 1)
     for ns in (0, 200000000, 0):
         fabric.ask(op="delay", node="H3", port=1, ns=ns)
@@ -411,6 +432,6 @@ def rates_of_faults(fabric):
 
 if __name__ == "__main__":
     chosen = [test for test in (words, delays, delays_of_datagrams, rates_of_faults, shares, reads, latency,
-                                 groups, tools, engines, hostile)
+                                 acknowledgements, groups, tools, engines, hostile)
               if len(sys.argv) < 2 or test.__name__ in sys.argv]
     sys.exit(main(chosen))

@@ -142,6 +142,19 @@ enum ibv_mig_state path_peer_state(struct path *path, const struct pub *peer)
 	return state;
 }
 
+bool path_meets_alternate(const struct path *path, const struct pub *peer,
+			  const struct ibv_qp_attr *attr)
+{
+	const struct node *node = path->membership->node;
+	const struct pub_qp *entry = &peer->qp[path->peer_qpn & (LIMIT_QPS_PER_SLOT - 1)];
+	uint64_t word = atomic_load_explicit(&entry->path, memory_order_relaxed);
+	uint32_t from = peer_port(path, peer, word), own = node_port_row(node, attr->alt_port_num);
+
+	return from != FABRIC_NONE && own != FABRIC_NONE &&
+	       port_has_lid(&node->tables.ports[from], attr->alt_ah_attr.dlid) &&
+	       port_has_lid(&node->tables.ports[own], word & 0xffff);
+}
+
 static enum path_fault path_walk_back(struct path *path, uint32_t from, uint64_t word,
 				      uint16_t pkey, struct fabric_route *route)
 {

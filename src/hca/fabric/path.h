@@ -70,7 +70,8 @@ struct path {
 	uint8_t sl;
 	enum ibv_mig_state mig_state; /* this QP's */
 	bool is_slow;		      /* a fault on one of both ways takes time */
-	bool is_ahead; /* this QP has migrated; the peer will when it learns of that */
+	bool has_refused; /* the peer's migration, to another path than the alternate one */
+	bool is_ahead;	  /* this QP has migrated; the peer will when it learns of that */
 	enum path_fault fault;
 	enum route_result result; /* NO_WAY, NO_WAY_BACK */
 	uint32_t at;		  /* the port where it ends */
@@ -92,6 +93,10 @@ uint64_t path_word_alternate(const struct ibv_qp_attr *attr);
 struct path *path_new(struct membership *membership, uint32_t qpn, const struct ibv_qp_attr *attr);
 /* The QP's attributes have changed. */
 void path_change(struct path *path, const struct ibv_qp_attr *attr);
+/* Whether the path to which the peer has migrated is this QP's alternate one: between its port and
+ * that port. */
+bool path_meets_alternate(const struct path *path, const struct pub *peer,
+			  const struct ibv_qp_attr *attr);
 /* The peer's state of migration. */
 enum ibv_mig_state path_peer_state(struct path *path, const struct pub *peer);
 /* Frees it; NULL is allowed. */

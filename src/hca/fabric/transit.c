@@ -14,6 +14,8 @@
 /* What a process that is late catches up with: one that was stopped has sent nothing meanwhile. */
 #define LATE_MAX_NS 5000000000ull
 
+#define ACKNOWLEDGEMENT_BYTES 30u
+
 /* ------------------------------------------------------------------ the memory */
 
 int transit_map(const struct node *node, struct clocks *clocks)
@@ -67,6 +69,7 @@ struct transit {
 	uint64_t next;		  /* when the next piece may be sent */
 	uint64_t next_back;	  /* ... by the other end */
 	uint64_t arrived;	  /* when all is there that has been sent */
+	uint64_t answered;	  /* ... and all acknowledgements and answers are back */
 	uint64_t left, left_back; /* bytes of the message under way */
 	bool has_begun;		  /* a message is under way */
 };
@@ -94,7 +97,7 @@ void transit_free(struct transit *transit)
 void transit_clear(struct transit *transit)
 {
 	transit->has_begun = false;
-	transit->next = transit->next_back = transit->arrived = 0;
+	transit->next = transit->next_back = transit->arrived = transit->answered = 0;
 }
 
 bool transit_is_needed(const struct transit *transit)
@@ -293,8 +296,25 @@ static void send_back(struct transit *transit, uint64_t at, uint64_t now)
 	arrival_note(transit, passage.arrived, now);
 }
 
+/* When the sender knows that the message is there. */
+static uint64_t send_answer(struct transit *transit, const struct transit_load *load, uint64_t at,
+			    uint64_t now)
+{
+	uint64_t begin = transit->arrived, back = begin;
+
+	if (load->is_acked && transit->back.hops)
+		back = clocks_pass(transit->clocks, &transit->back, ACKNOWLEDGEMENT_BYTES, begin,
+				   begin, at)
+			       .arrived;
+	if (back > now + CLOCKS_WAIT_MAX_NS)
+		back = now + CLOCKS_WAIT_MAX_NS;
+	if (back > transit->answered)
+		transit->answered = back;
+	return transit->answered;
+}
+
 bool transit_send(struct transit *transit, const struct transit_load *load, uint64_t now,
-		  uint64_t *due)
+		  struct transit_times *times)
 {
 	if (!transit->has_begun) {
 		transit->has_begun = true;
@@ -314,6 +334,7 @@ bool transit_send(struct transit *transit, const struct transit_load *load, uint
 		return false;
 	transit->has_begun = false;
 	arrival_note(transit, at, now);
-	*due = transit->arrived;
+	times->due = transit->arrived;
+	times->answered = send_answer(transit, load, at, now);
 	return true;
 }

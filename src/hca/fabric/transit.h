@@ -9,8 +9,9 @@
  * in the past, unless this process is late. A process that is late catches up: it takes the pieces
  * through the clocks as of the time at which it was to do so. When all pieces are sent, it is known
  * when the message is there (`due`). A READ or an atomic operation is a request, and pieces that
- * come back; it is due when these are here. An acknowledgement takes no time, and neither does what
- * a request is lost by (no way, a fault).
+ * come back; it is due when these are here. Any other request of a reliable queue pair is
+ * acknowledged when it is there: its completion waits until that is back (`answered`). What a
+ * request is lost by takes no time (no way, a fault).
  *
  * A datagram to a group passes all cables of its tree, and is due when the last copy is there.
  *
@@ -36,6 +37,7 @@ struct transit_load {
 	uint8_t port; /* number */
 	uint8_t sl, pkey_index;
 	uint64_t bytes, answer;
+	bool is_acked; /* when it is there */
 };
 
 struct transit;
@@ -54,9 +56,13 @@ void transit_clear(struct transit *transit);
 void transit_begin(struct transit *transit, uint64_t now);
 /* When the next piece may be sent, ns. */
 uint64_t transit_next(const struct transit *transit);
-/* Sends a piece of the message, the same one until it has been sent. True: it has, and *due is when
- * it is there: not before those sent before it. */
+struct transit_times {
+	uint64_t due;	   /* when it is there: not before those sent before it */
+	uint64_t answered; /* when its sender knows that, likewise */
+};
+
+/* Sends a piece of the message, the same one until it has been sent. True: it has. */
 bool transit_send(struct transit *transit, const struct transit_load *load, uint64_t now,
-		  uint64_t *due);
+		  struct transit_times *times);
 
 #endif

@@ -718,8 +718,17 @@ bool world_route_look(struct local_qp *lq)
 	struct qp *qp = qp_of_local(lq);
 
 	lock_assert_held(&qp->lock);
-	bool tell = migrate_look(qp, path_peer_state(path, link_from(lq)->peer));
+	const struct pub *peer = link_from(lq)->peer;
+	enum ibv_mig_state state = path_peer_state(path, peer);
+	bool refuses = qp->attr.path_mig_state == IBV_MIG_ARMED && state == IBV_MIG_MIGRATED &&
+		       !path_meets_alternate(path, peer, &qp->attr);
+	bool tell = false;
 
+	if (!refuses)
+		tell = migrate_look(qp, state);
+	else if (!path->has_refused)
+		migrate_refuse(qp);
+	path->has_refused = refuses;
 	path_change(path, &qp->attr);
 	return tell;
 }

@@ -61,6 +61,13 @@ void migrate_go(struct qp *qp)
 	async_qp(qp, IBV_EVENT_PATH_MIG);
 }
 
+void migrate_refuse(struct qp *qp)
+{
+	log_info("QP 0x%x: the peer has migrated to a path that isn't the alternate one",
+		 qp->ibv.qp_num);
+	async_qp(qp, IBV_EVENT_PATH_MIG_ERR);
+}
+
 bool migrate_look(struct qp *qp, enum ibv_mig_state peer)
 {
 	if (qp->attr.path_mig_state == IBV_MIG_REARM && peer != IBV_MIG_MIGRATED) {

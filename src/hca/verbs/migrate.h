@@ -5,7 +5,9 @@
  *   MIGRATED  one path           -> REARM     the program, with an alternate path
  *   REARM     waits for the peer -> ARMED     migrate_look(): the peer's QP is in REARM or ARMED
  *   ARMED     either may migrate -> MIGRATED  migrate_go(): the program says so, or a request is
- * lost after its last retry, or the peer has migrated An adapter learns of the peer's state by a
+ *                                             lost after its last retry, or the peer has migrated
+ *
+ * An adapter learns of the peer's state by a
  * bit of each packet; here it is in the peer's published table, and a KICK says when to look.
  */
 #ifndef VERBENA_HCA_VERBS_MIGRATE_H
@@ -20,6 +22,9 @@ int migrate_check_state(const struct qp *qp, const struct ibv_qp_attr *attr, int
 	REQUIRES(qp->lock);
 /* Replaces the path by the alternate one, and tells the program. hca.engine is held. */
 void migrate_go(struct qp *qp) REQUIRES(qp->lock);
+/* Tells the program that the peer has migrated to another path than the QP's alternate one, so that
+ * this QP doesn't follow, and what the peer sends is lost. hca.engine is held. */
+void migrate_refuse(struct qp *qp) REQUIRES(qp->lock);
 /* Follows from the peer's state. hca.engine is held. True: the peer is to look, too. */
 bool migrate_look(struct qp *qp, enum ibv_mig_state peer) REQUIRES(qp->lock);
 

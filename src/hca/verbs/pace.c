@@ -75,7 +75,7 @@ int pace_set(struct qp *qp, uint32_t kbps, uint32_t burst)
 /* ------------------------------------------------------------------ when to look again */
 
 /* The load of awake_at comes after the store: pace.h. */
-static void pace_note(struct hca *hca, uint64_t at)
+void pace_note(struct hca *hca, uint64_t at)
 {
 	uint64_t was = atomic_load_explicit(&hca->pace_at, memory_order_relaxed);
 
@@ -141,11 +141,11 @@ void pace_release(struct qp *qp)
 
 bool pace_expire(struct qp *qp, uint64_t now, uint64_t *next)
 {
-	if (likely(!qp->sq.held))
+	if (likely(!qp->sq.held && !pace_is_late(qp)))
 		return false;
 	release_until(qp, now);
 	sq_run(qp);
-	if (!qp->sq.held)
+	if (!qp->sq.held && !pace_is_late(qp))
 		return false;
 	uint64_t at = pace_next(qp);
 

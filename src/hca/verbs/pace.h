@@ -29,9 +29,12 @@
 #include <stdint.h>
 
 #include "hca/process/hca.h"
+#include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
 
 struct transit;
+struct transit_times;
+struct late;
 
 struct pace {
 	uint32_t kbps;	   /* kilobits per second, of payload; 0: no limit */
@@ -39,8 +42,10 @@ struct pace {
 	uint64_t next;	   /* when the next request may begin, ns */
 
 	/* ---- pace_timed.c */
-	struct transit *transit; /* NULL: messages need no time */
-	uint64_t *due;		 /* by place in the queue: when the request is there, ns */
+	struct transit *transit;     /* NULL: messages need no time */
+	struct transit_times *times; /* by place in the queue */
+	struct late *late;	     /* completions that wait for acknowledgements: a ring */
+	uint32_t late_first, late_count;
 	uint32_t entered;
 	bool is_busy; /* something is still to be sent */
 };
@@ -67,6 +72,8 @@ static inline void pace_poll(struct hca *hca)
 	if (unlikely(atomic_load_explicit(&hca->pace_at, memory_order_relaxed) != UINT64_MAX))
 		pace_poll_slow(hca);
 }
+/* The timers are to look at a QP at this time (ns), or before. */
+void pace_note(struct hca *hca, uint64_t at);
 /* A thread is about to look at all QPs' timers. */
 void pace_look(struct hca *hca, uint64_t now);
 /* The engine thread is about to sleep until `next` (ns): the time until which it may. */
@@ -81,6 +88,16 @@ int pace_timed_make(struct qp *qp);
 bool pace_timed_hold(struct qp *qp) REQUIRES(qp->lock);
 /* Ends that if nothing is held back and no way takes time any more. */
 void pace_timed_end(struct qp *qp) REQUIRES(qp->lock);
+/* A request's completion, which comes when its acknowledgement, and those before it, are back. */
+void pace_timed_complete(struct qp *qp, const struct send_wqe *wqe, const struct cqe *cqe,
+			 bool solicited) REQUIRES(qp->lock);
+/* Whether a completion waits. */
+static inline bool pace_is_late(const struct qp *qp) REQUIRES(qp->lock)
+{
+	return unlikely(qp->pace != NULL) && qp->pace->late_count;
+}
+/* The queue pair goes back to RESET: completions that wait are dropped. */
+void pace_timed_drop(struct qp *qp) REQUIRES(qp->lock);
 /* NULL is allowed. */
 void pace_free(struct pace *pace);
 void pace_timed_release(struct qp *qp, uint64_t now) REQUIRES(qp->lock);

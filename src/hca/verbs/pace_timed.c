@@ -2,7 +2,7 @@
 /*
  * Requests of a QP whose messages need time on a fabric. They are held back (pace.h) until their
  * last bit would be at the other end (fabric/transit.h):
- *   [sq.head, entered)     sent; each waits for its time, in `due`
+ *   [sq.head, entered)     sent; each waits for its time, in `times`
  *   [entered, sq_end())    not sent, the first one perhaps in part
  * A QP that sends many pieces in a row, because this process is late, lets others have their turn
  * after some of them.
@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "hca/engine/engine.h"
 #include "hca/exec/datagram_fabric.h"
 #include "hca/fabric/membership.h"
 #include "hca/fabric/transit.h"
@@ -32,6 +33,24 @@ enum {
 	ATOMIC_OF_ANSWER = 12,
 };
 
+/* A completion that waits until its request's acknowledgement is back. */
+struct late {
+	struct cqe cqe;
+	uint64_t at;
+	bool solicited;
+};
+
+static void timed_free(struct pace *pace)
+{
+	transit_free(pace->transit);
+	free(pace->times);
+	free(pace->late);
+	pace->transit = NULL;
+	pace->times = NULL;
+	pace->late = NULL;
+	pace->late_count = 0;
+}
+
 /* Adds to the QP's limits the time that messages need. 0 or ENOMEM, and nothing has changed. */
 static int timed_make(struct qp *qp) REQUIRES(qp->lock)
 {
@@ -40,16 +59,14 @@ static int timed_make(struct qp *qp) REQUIRES(qp->lock)
 
 	if (!pace)
 		return ENOMEM;
-	pace->due = calloc(qp->sq.mask + 1, sizeof(*pace->due));
+	pace->times = calloc(qp->sq.mask + 1, sizeof(*pace->times));
+	pace->late = calloc(qp->sq.mask + 1, sizeof(*pace->late));
 	pace->transit = transit_new(membership->node, &membership->clocks);
-	if (pace->due && pace->transit) {
+	if (pace->times && pace->late && pace->transit) {
 		qp->pace = pace;
 		return 0;
 	}
-	transit_free(pace->transit);
-	free(pace->due);
-	pace->transit = NULL;
-	pace->due = NULL;
+	timed_free(pace);
 	if (!qp->pace)
 		free(pace);
 	return ENOMEM;
@@ -70,8 +87,7 @@ void pace_free(struct pace *pace)
 {
 	if (!pace)
 		return;
-	transit_free(pace->transit);
-	free(pace->due);
+	timed_free(pace);
 	free(pace);
 }
 
@@ -90,17 +106,13 @@ void pace_timed_end(struct qp *qp)
 {
 	struct pace *pace = qp->pace;
 
-	if (qp->sq.held || transit_is_needed(pace->transit))
+	if (qp->sq.held || pace->late_count || transit_is_needed(pace->transit))
 		return;
-	if (!pace->kbps) {
-		pace_free(pace);
-		qp->pace = NULL;
+	timed_free(pace);
+	if (pace->kbps)
 		return;
-	}
-	transit_free(pace->transit);
-	free(pace->due);
-	pace->transit = NULL;
-	pace->due = NULL;
+	free(pace);
+	qp->pace = NULL;
 }
 
 void pace_forget(struct qp *qp)
@@ -144,6 +156,7 @@ static struct transit_load request_load(const struct qp *qp, const struct send_w
 		.bytes = message,
 	};
 
+	load.is_acked = qp_is_reliable(qp);
 	switch (wqe->opcode) {
 	case IBV_WR_BIND_MW:
 	case IBV_WR_LOCAL_INV:
@@ -155,11 +168,13 @@ static struct transit_load request_load(const struct qp *qp, const struct send_w
 	case IBV_WR_RDMA_READ:
 		load.bytes = header + ADDRESS_OF_REQUEST;
 		load.answer = message;
+		load.is_acked = false;
 		break;
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		load.bytes = header + ATOMIC_OF_REQUEST;
 		load.answer = header + ATOMIC_OF_ANSWER;
+		load.is_acked = false;
 		break;
 	default:
 		break;
@@ -182,7 +197,7 @@ static void pace_send(struct qp *qp, uint64_t now) REQUIRES(qp->lock)
 			qp->type == IBV_QPT_UD ? datagram_load(qp, wqe) : request_load(qp, wqe);
 
 		if (!transit_send(pace->transit, &load, now,
-				  &pace->due[pace->entered & qp->sq.mask]))
+				  &pace->times[pace->entered & qp->sq.mask]))
 			continue;
 		pace->entered++;
 		if (pace->kbps)
@@ -190,15 +205,53 @@ static void pace_send(struct qp *qp, uint64_t now) REQUIRES(qp->lock)
 	}
 }
 
+/* The first completion that waits comes. */
+static void late_push(struct qp *qp) REQUIRES(qp->lock)
+{
+	struct pace *pace = qp->pace;
+	const struct late *late = &pace->late[pace->late_first];
+
+	cq_push(qp->send_cq, &late->cqe, late->solicited);
+	pace->late_first = (pace->late_first + 1) & qp->sq.mask;
+	pace->late_count--;
+}
+
+void pace_timed_complete(struct qp *qp, const struct send_wqe *wqe, const struct cqe *cqe,
+			 bool solicited)
+{
+	struct pace *pace = qp->pace;
+	size_t place =
+		(size_t)((const uint8_t *)wqe - (const uint8_t *)qp->sq.wqes) / qp->sq.stride;
+	uint64_t at = cqe->status == IBV_WC_SUCCESS ? pace->times[place].answered : 0;
+
+	if (!pace->late_count && (!at || at <= now_ns())) {
+		cq_push(qp->send_cq, cqe, solicited);
+		return;
+	}
+	if (pace->late_count > qp->sq.mask)
+		late_push(qp); /* a program that posts more before it has completions */
+	pace->late[(pace->late_first + pace->late_count++) & qp->sq.mask] =
+		(struct late){*cqe, at, solicited};
+	engine_watch_qp(qp);
+	pace_note(qp->hca, pace->late[pace->late_first].at);
+}
+
+void pace_timed_drop(struct qp *qp)
+{
+	qp->pace->late_count = 0;
+}
+
 void pace_timed_release(struct qp *qp, uint64_t now)
 {
 	struct pace *pace = qp->pace;
 
+	while (pace->late_count && pace->late[pace->late_first].at <= now)
+		late_push(qp);
 	if (!pace->is_busy)
 		transit_begin(pace->transit, now);
 	pace_send(qp, now);
 	pace->is_busy = pace->entered != sq_end(&qp->sq);
-	while (qp->sq.head != pace->entered && pace->due[qp->sq.head & qp->sq.mask] <= now) {
+	while (qp->sq.head != pace->entered && pace->times[qp->sq.head & qp->sq.mask].due <= now) {
 		qp->sq.head++;
 		qp->sq.held--;
 	}
@@ -222,7 +275,9 @@ uint64_t pace_timed_due(const struct qp *qp)
 	const struct pace *pace = qp->pace;
 	uint64_t next = pace_timed_next(qp);
 
-	if (qp->sq.head != pace->entered && pace->due[qp->sq.head & qp->sq.mask] < next)
-		next = pace->due[qp->sq.head & qp->sq.mask];
+	if (qp->sq.head != pace->entered && pace->times[qp->sq.head & qp->sq.mask].due < next)
+		next = pace->times[qp->sq.head & qp->sq.mask].due;
+	if (pace->late_count && pace->late[pace->late_first].at < next)
+		next = pace->late[pace->late_first].at;
 	return next;
 }

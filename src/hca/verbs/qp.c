@@ -555,8 +555,10 @@ static void qp_reset(struct qp *qp) REQUIRES(qp->lock)
 	qp_disconnect(qp);
 	qp->sq.head = qp->sq.next = qp->sq.acked = qp->sq.held = 0;
 	pace_set(qp, 0, 0);
-	if (qp->pace)
+	if (qp->pace) {
 		pace_forget(qp);
+		pace_timed_drop(qp);
+	}
 	qp->rq.head = qp->rq.tail = qp->rq.held = qp->rq.published = 0;
 	qp->comm_established = qp->sqd_notify = false;
 	qp->attr = none;

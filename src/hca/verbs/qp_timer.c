@@ -42,7 +42,7 @@ static void scan_and_return(struct qp *qp, uint64_t now, uint64_t *next)
 	bool held = pace_expire(qp, now, next);
 	bool keep = qp->carrier->expire(qp, now, next);
 
-	keep = keep || held;
+	keep = keep || held || pace_is_late(qp);
 	if (!keep)
 		qp->stalled_since = 0;
 	lock_take(&hca->active_lock);

@@ -103,7 +103,10 @@ static void push_cqe(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc_stat
 		.qp_num = qp->ibv.qp_num,
 	};
 
-	cq_push(qp->send_cq, &cqe, status != IBV_WC_SUCCESS);
+	if (unlikely(qp->pace != NULL && qp->pace->transit))
+		pace_timed_complete(qp, wqe, &cqe, status != IBV_WC_SUCCESS);
+	else
+		cq_push(qp->send_cq, &cqe, status != IBV_WC_SUCCESS);
 }
 
 static void count_failure(struct qp *qp, enum ibv_wc_status status)
