@@ -59,7 +59,7 @@ static int mounts_add_file(json_t *mounts, const char *host, const char *directo
 /* Adds a node: /dev/full under another name, as `verbena run` shows it. A runtime without root can
  * make no nodes; it mounts the host's node of the same path instead, which doesn't exist. So the
  * node is a mount for every runtime. All of them allow a container /dev/full and /dev/null. */
-static void node_add(json_t *mounts, const char *inert, const char *name)
+static void mount_node(json_t *mounts, const char *inert, const char *name)
 {
 	json_array_append_new(mounts, json_pack("{s:s,s:s+,s:[s,s,s,s]}", "hostPath", inert,
 						"containerPath", "/dev/infiniband/", name,
@@ -197,8 +197,8 @@ static json_t *device_nodes_add(json_t *mounts, const char *node)
 	const char *inert = node_inert_device();
 
 	if (inert) {
-		node_add(mounts, inert, node);
-		node_add(mounts, inert, "rdma_cm");
+		mount_node(mounts, inert, node);
+		mount_node(mounts, inert, "rdma_cm");
 	}
 	return mounts;
 }

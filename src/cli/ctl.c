@@ -318,6 +318,12 @@ json_t *ctl_ask_starting(const char *op)
 
 	/* closed last, because a daemon without connections may leave */
 	close(fd);
+
+	/* A daemon that was started in a container has another path to the same directory. */
+	char directory[RUNDIR_MAX];
+
+	if (reply && !rundir_find(directory, sizeof(directory)))
+		json_object_set_new(reply, "runtime_dir", json_string(directory));
 	return reply;
 }
 

@@ -325,4 +325,5 @@ def main():
     suite.end()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -213,9 +213,11 @@ static bool probe_vm(const struct link *link, uint32_t uid)
 {
 	const char *reason;
 
-	if (!link->regions || !way_by_kernel())
+	if (!way_by_kernel())
 		return false;
-	if (link->process.pid <= 0) {
+	if (!link->regions) {
+		reason = "another user, or a process that the daemon can't see";
+	} else if (link->process.pid <= 0) {
 		reason = "another PID namespace";
 	} else if (uid != geteuid()) {
 		reason = "another user";
