@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define PUB_MAGIC 0x766272626e61ull
-#define PUB_VERSION 10u
+#define PUB_VERSION 11u
 #define PUB_HAZARDS 64u
 
 /*
@@ -137,7 +137,7 @@ enum pub_qp_dry {
 /* A memory region, at the index that its keys name. */
 struct pub_mr {
 	/* rkey in bits 0-31, access flags 32-63 (PUB_MR_WINDOW: 32-39, and the number of the
-	 * binding in 40-62); 0: no region */
+	 * binding in 40-61); 0: no region */
 	_Atomic uint64_t rkey_access;
 	_Atomic uint64_t start;	 /* first valid address as the remote side names it (iova) */
 	_Atomic uint64_t length; /* bytes */
@@ -154,9 +154,14 @@ struct pub_mr {
 		_Atomic uint64_t owner_link;
 		_Atomic uint64_t file_print; /* which files it is in: hca/mem/shared.h */
 	};
-	_Atomic uint32_t owner_rkey, owner_pd;
-	_Atomic uint32_t place;	      /* PUB_MR_FOREIGN: in the importer's list */
-	_Atomic uint32_t file_serial; /* never the same twice; 0: peers can't map it */
+	union {
+		_Atomic uint32_t owner_rkey;
+		_Atomic uint32_t window_region; /* PUB_MR_WINDOW: the rkey of its region */
+	};
+	_Atomic uint32_t owner_pd;
+	_Atomic uint32_t place; /* PUB_MR_FOREIGN: in the importer's list */
+	/* Never the same twice; 0: peers can't map it. PUB_MR_WINDOW: the region's. */
+	_Atomic uint32_t file_serial;
 };
 
 /*
@@ -179,7 +184,7 @@ struct pub_mr {
  */
 #define PUB_MR_WINDOW 0x40000000u
 #define PUB_MR_BINDING_SHIFT 8
-#define PUB_MR_BINDINGS (1u << 23) /* bit 31 is PUB_MR_FOREIGN's */
+#define PUB_MR_BINDINGS (1u << 22) /* the bits above are PUB_MR_MOVING and PUB_MR_FOREIGN */
 
 _Static_assert(sizeof(struct pub_qp) == 64, "one cache line a queue pair");
 _Static_assert(sizeof(struct pub_mr) == 64, "one cache line a region");

@@ -10,12 +10,14 @@ enum { TESTS_MAX = 320 };
 int main(int argc, char **argv)
 {
 	static const struct rig_test *const tables[] = {
-		data_tests,	  remote_tests,	      state_tests,     queue_tests, loose_tests,
-		dry_tests,	  unmapped_tests,     foreign_tests,   file_tests,  found_tests,
-		behaviour_tests,  dereg_tests,	      order_tests,     away_tests,  reach_tests,
-		window_tests,	  window_wrong_tests, region_tests,    dm_tests,    odp_tests,
-		domain_tests,	  placement_tests,    xrc_tests,       tag_tests,   tag_wrong_tests,
-		tag_random_tests, ofed_tests,	      converted_tests, later_tests,
+		data_tests,	    remote_tests,	 state_tests,	  queue_tests,
+		loose_tests,	    dry_tests,		 unmapped_tests,  foreign_tests,
+		file_tests,	    found_tests,	 behaviour_tests, dereg_tests,
+		order_tests,	    away_tests,		 reach_tests,	  window_tests,
+		window_wrong_tests, region_tests,	 dm_tests,	  odp_tests,
+		domain_tests,	    placement_tests,	 xrc_tests,	  tag_tests,
+		tag_wrong_tests,    tag_random_tests,	 ofed_tests,	  converted_tests,
+		later_tests,	    window_mapped_tests,
 	};
 	static struct rig_test all[TESTS_MAX + 1];
 	unsigned int count = 0;

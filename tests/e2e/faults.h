@@ -22,17 +22,18 @@ extern const struct rig_test order_tests[]; /* order after a message that is los
 extern const struct rig_test
 	away_tests[]; /* answers that arrive while their requester is stopped */
 
-extern const struct rig_test window_tests[];	   /* memory windows */
-extern const struct rig_test window_wrong_tests[]; /* their refusals */
-extern const struct rig_test region_tests[];	   /* kinds of regions */
-extern const struct rig_test dm_tests[];	   /* device memory */
-extern const struct rig_test odp_tests[];	   /* on-demand paging */
-extern const struct rig_test placement_tests[];	   /* ATOMIC WRITE and FLUSH */
-extern const struct rig_test domain_tests[];	   /* domains, moderation, rate limits */
-extern const struct rig_test tag_tests[];	   /* tag-matching SRQs */
-extern const struct rig_test tag_wrong_tests[];	   /* their refusals, and ends in between */
-extern const struct rig_test tag_random_tests[];   /* against a model */
-extern const struct rig_test behaviour_tests[];	   /* what docs/behaviour.md decides */
+extern const struct rig_test window_tests[];	    /* memory windows */
+extern const struct rig_test window_wrong_tests[];  /* their refusals */
+extern const struct rig_test window_mapped_tests[]; /* their memory is mapped by the peer */
+extern const struct rig_test region_tests[];	    /* kinds of regions */
+extern const struct rig_test dm_tests[];	    /* device memory */
+extern const struct rig_test odp_tests[];	    /* on-demand paging */
+extern const struct rig_test placement_tests[];	    /* ATOMIC WRITE and FLUSH */
+extern const struct rig_test domain_tests[];	    /* domains, moderation, rate limits */
+extern const struct rig_test tag_tests[];	    /* tag-matching SRQs */
+extern const struct rig_test tag_wrong_tests[];	    /* their refusals, and ends in between */
+extern const struct rig_test tag_random_tests[];    /* against a model */
+extern const struct rig_test behaviour_tests[];	    /* what docs/behaviour.md decides */
 extern const struct rig_test xrc_tests[];
 extern const struct rig_test ofed_tests[];  /* OFED's calls for XRC */
 extern const struct rig_test later_tests[]; /* calls of later releases of rdma-core */

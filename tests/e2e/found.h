@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "maps.h"
 #include "rig.h"
 
 enum { PAGE = 4096, BYTES = 8 * PAGE, SKIP = 3 * PAGE + 40, SEED = 9, OLD = 0x55, NEW = 0xaa };
@@ -13,12 +14,6 @@ enum { PAGE = 4096, BYTES = 8 * PAGE, SKIP = 3 * PAGE + 40, SEED = 9, OLD = 0x55
 enum {
 	ALL_RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 		     IBV_ACCESS_REMOTE_ATOMIC
-};
-
-/* A mapping, as /proc/self/maps shows it. */
-struct line {
-	uint64_t inode; /* 0: none */
-	char name[64], rights[5];
 };
 
 /* A's knowledge of B's region. */
@@ -33,8 +28,6 @@ struct found {
 	} mine, theirs;
 };
 
-/* The mapping that contains `at` or, for NULL, one of the same file as `like`. */
-struct line maps_find(const void *at, const struct line *like);
 /* Whether A has mapped the region's file. */
 bool is_mapped(const struct found *found);
 /* B registers BYTES at `at`, and A learns of it. */

@@ -192,21 +192,6 @@ static void window_of_another_qp(struct rig *rig)
 	end_close(&end);
 }
 
-static void bind_type_1(struct end *end, struct ibv_mw *mw, size_t length)
-{
-	struct ibv_mw_bind bind = {.wr_id = 3,
-				   .send_flags = IBV_SEND_SIGNALED,
-				   .bind_info = {.mr = end->mr,
-						 .addr = (uintptr_t)end->buf + PART,
-						 .length = length,
-						 .mw_access_flags = length ? REMOTE : 0}};
-	uint32_t old = mw->rkey;
-
-	OK(end->rig, ibv_bind_mw(end->qp, mw, &bind));
-	CHECK_EQ(end->rig, mw->rkey, ibv_inc_rkey(old));
-	CHECK_EQ(end->rig, wc_expect(end, end->scq, 3, IBV_WC_SUCCESS).opcode, IBV_WC_BIND_MW);
-}
-
 /* A window of type 1 is for its protection domain; each bind ends what was before. */
 static void window_type_1(struct rig *rig)
 {

@@ -88,6 +88,27 @@ static inline void invalidate(struct end *end, uint32_t rkey)
 	request_done(end, invalidate_request(rkey), IBV_WC_SUCCESS);
 }
 
+/* What binds a type 1 window to `length` bytes from PART on, or unbinds it. */
+static inline struct ibv_mw_bind type_1_bind(const struct end *end, size_t length)
+{
+	return (struct ibv_mw_bind){.wr_id = 3,
+				    .send_flags = IBV_SEND_SIGNALED,
+				    .bind_info = {.mr = end->mr,
+						  .addr = (uintptr_t)end->buf + PART,
+						  .length = length,
+						  .mw_access_flags = length ? REMOTE : 0}};
+}
+
+static inline void bind_type_1(struct end *end, struct ibv_mw *mw, size_t length)
+{
+	struct ibv_mw_bind bind = type_1_bind(end, length);
+	uint32_t old = mw->rkey;
+
+	OK(end->rig, ibv_bind_mw(end->qp, mw, &bind));
+	CHECK_EQ(end->rig, mw->rkey, ibv_inc_rkey(old));
+	CHECK_EQ(end->rig, wc_expect(end, end->scq, 3, IBV_WC_SUCCESS).opcode, IBV_WC_BIND_MW);
+}
+
 /* Gives B's value to A, whose requests use it as their rkey from now on. */
 static inline void key_pass(struct end *end, uint32_t rkey)
 {

@@ -568,8 +568,8 @@ static void tables_reset(uint8_t options)
 	victim.table->header.version = PUB_VERSION;
 	victim.table->header.slot = FAKE_PEER_SLOT;
 	victim.regions->probe = 0x70726f6265ull;
-	/* One region with all rights. */
-	struct pub_mr *mr = &victim.regions->mr[1];
+	/* One region with all rights, and a window on it for any QP of the domain. */
+	struct pub_mr *mr = &victim.regions->mr[1], *window = &victim.regions->mr[2];
 
 	atomic_store(&mr->start, PEER_BASE);
 	atomic_store(&mr->length, PEER_BYTES);
@@ -580,6 +580,12 @@ static void tables_reset(uint8_t options)
 		atomic_store(&mr->file_serial, 1);
 	}
 	atomic_store(&mr->rkey_access, 0x101 | 0xfull << 32);
+	atomic_store(&window->start, PEER_BASE);
+	atomic_store(&window->length, PEER_BYTES / 2);
+	atomic_store(&window->pd, 7 | PUB_MR_WINDOW);
+	atomic_store(&window->window_region, 0x101);
+	atomic_store(&window->file_serial, atomic_load(&mr->file_serial));
+	atomic_store(&window->rkey_access, 0x201 | 0xeull << 32);
 }
 
 void victim_open(struct input *in)

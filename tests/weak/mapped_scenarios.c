@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Removal of a mapping of a peer's region that has ended: the control thread (0) unmaps it while a
- * thread (1) may be copying through it. Afterwards another mapping may use the address. */
+ * thread (1) may be copying through it, by the region's key or by a window's. Afterwards another
+ * mapping may use the address. */
 #include "scenarios.h"
 
 #include "hca/mem/mapped.c"
 
 enum { SLOT = 4, RKEY = 5 << LIMIT_KEY_TAG_BITS | 1, SERIAL = 7, START = 0x1000 };
+enum { WINDOW = 9, WINDOW_KEY = WINDOW << LIMIT_KEY_TAG_BITS | 4, PD = 3 };
 #define KEY ((uint64_t)RKEY << 32 | SERIAL)
 
 static struct hca hca;
@@ -32,6 +34,8 @@ static void setup(void)
 	atomic_store(&of_peer.places, &table);
 	atomic_store(&place->key, KEY);
 	place->base = (uint8_t *)pages;
+	place->at = START;
+	table.passed[place - table.place] = 0;
 	atomic_store(&place->length, sizeof(pages));
 	pages[0] = 0;
 	model_word(&place->key, 8, "key");
@@ -45,22 +49,57 @@ static void clear_and_use(void)
 {
 	bool busy = false;
 
-	if (mapped_clear(&of_peer, place_of(&table, KEY), &busy))
+	if (mapped_clear(&of_peer, &table, place_of(&table, KEY), &busy))
 		pages[0] = 1;
 	else if (!busy)
 		model_fail("a region that has ended counts as registered");
 }
 
-static void copy_mapped(void)
+static void copy_from(const struct mr_view *view)
 {
-	const struct mr_view view = {
-		.start = START, .length = sizeof(pages), .file_serial = SERIAL};
-	_Atomic uint64_t *hazard = hazard_set(&hca, SLOT, RKEY);
-	uint8_t *at = mapped_at(&of_peer, RKEY, &view, START, sizeof(pages));
+	uint8_t *at = mapped_at(&of_peer, view, START, sizeof(pages));
 
 	if (at && *(uint64_t *)at) /* NOLINT */
 		model_fail("what isn't mapped any more was read");
+}
+
+static void copy_mapped(void)
+{
+	const struct mr_view view = {
+		.start = START, .length = sizeof(pages), .region = RKEY, .file_serial = SERIAL};
+	_Atomic uint64_t *hazard = hazard_set(&hca, SLOT, RKEY);
+
+	copy_from(&view);
 	hazard_clear(hazard);
+}
+
+/* The region has ended, and yet its owner lets a window stay, which no library does. */
+static void window_setup(void)
+{
+	struct pub_mr *e = &regions.mr[WINDOW];
+
+	setup();
+	e->length = sizeof(pages);
+	e->offset = START;
+	e->pd = PD | PUB_MR_WINDOW;
+	e->window_region = RKEY;
+	e->file_serial = SERIAL;
+	e->rkey_access = (uint64_t)IBV_ACCESS_REMOTE_READ << 32 | WINDOW_KEY;
+}
+
+/* Two copies, so that the second one's hazard may be what the control thread sees of the place. */
+static void copy_through_window(void)
+{
+	for (int i = 0; i < 2; i++) {
+		_Atomic uint64_t *hazard = hazard_set(&hca, SLOT, WINDOW_KEY);
+		struct mr_view view = {0};
+
+		if (!mr_read(&regions, WINDOW_KEY, &view) ||
+		    !(view.region = mr_window_region(&regions, WINDOW_KEY, &view, PD, 1)))
+			model_fail("the window isn't granted");
+		copy_from(&view);
+		hazard_clear(hazard);
+	}
 }
 
 /* ------------------------------------------------------------------ the owner asks */
@@ -113,6 +152,7 @@ static void was_asked(void)
 
 const struct model_scenario mapped_scenarios[] = {
 	{"mapped.clear", setup, {clear_and_use, copy_mapped}, NULL},
+	{"mapped.window", window_setup, {clear_and_use, copy_through_window}, NULL},
 	{"mapped.end", end_setup, {end_and_ask, count_and_map}, was_asked},
 	{0},
 };

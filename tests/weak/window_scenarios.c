@@ -185,7 +185,7 @@ static void unbind_and_use(void)
 static bool reach(uint32_t qpn, struct mr_view *view)
 {
 	return mr_read(&owner_regions, KEY, view) &&
-	       mr_window_granted(&owner_regions, KEY, view, PD, qpn);
+	       mr_window_region(&owner_regions, KEY, view, PD, qpn);
 }
 
 /* Through B, to which the window wasn't bound at first. */

@@ -204,10 +204,10 @@ inline bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view
 	return likely(regions != NULL) && mr_read(regions, rkey, view);
 }
 
-bool world_peer_window(struct local_qp *lq, uint32_t rkey, const struct mr_view *view)
+uint32_t world_peer_window(struct local_qp *lq, uint32_t rkey, const struct mr_view *view)
 {
-	return mr_window_granted(link_from(lq)->regions, rkey, view, world_peer_pd(lq),
-				 lq->attr->dest_qp_num);
+	return mr_window_region(link_from(lq)->regions, rkey, view, world_peer_pd(lq),
+				lq->attr->dest_qp_num);
 }
 
 bool world_peer_runs(const struct local_qp *lq)
@@ -406,23 +406,23 @@ void world_flush_fence(struct local_qp *lq)
 /* ------------------------------------------------------------------ memory of the peer */
 
 /* Where the peer's address `there` is mapped in this process, NULL, or MAPPED_GONE. */
-static inline uint8_t *mapped_here(struct local_qp *lq, uint32_t rkey, const struct mr_view *view,
-				   uint64_t there, size_t length)
+static inline uint8_t *mapped_here(struct local_qp *lq, const struct mr_view *view, uint64_t there,
+				   size_t length)
 {
 	return lq->self ? (uint8_t *)(uintptr_t)there
-			: mapped_at(link_from(lq), rkey, view, there, length);
+			: mapped_at(link_from(lq), view, there, length);
 }
 
-bool world_peer_mapped(struct local_qp *lq, uint32_t rkey, const struct mr_view *view)
+bool world_peer_mapped(struct local_qp *lq, const struct mr_view *view)
 {
-	return mapped_is(link_from(lq), rkey, view);
+	return mapped_is(link_from(lq), view);
 }
 
-int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *view, uint64_t there,
+int world_peer_put(struct local_qp *lq, const struct mr_view *view, uint64_t there,
 		   const struct iovec *local, int count, size_t length)
 {
 	struct link *link = link_from(lq);
-	uint8_t *here = mapped_here(lq, rkey, view, there, length);
+	uint8_t *here = mapped_here(lq, view, there, length);
 	int err;
 
 	if (unlikely(here == MAPPED_GONE))
@@ -441,10 +441,10 @@ int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 	return err;
 }
 
-int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *view, uint64_t there,
+int world_peer_get(struct local_qp *lq, const struct mr_view *view, uint64_t there,
 		   const struct iovec *local, int count, size_t length)
 {
-	const uint8_t *here = mapped_here(lq, rkey, view, there, length);
+	const uint8_t *here = mapped_here(lq, view, there, length);
 
 	if (unlikely(here == MAPPED_GONE))
 		return -EFAULT;
@@ -455,11 +455,11 @@ int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 	return copy_scatter(local, count, 0, here, length) ? 0 : -EFAULT;
 }
 
-int world_peer_atomic(struct local_qp *lq, uint32_t rkey, const struct mr_view *view,
-		      uint64_t there, const struct record_atomic *op, uint64_t *old)
+int world_peer_atomic(struct local_qp *lq, const struct mr_view *view, uint64_t there,
+		      const struct record_atomic *op, uint64_t *old)
 {
 	struct link *link = link_from(lq);
-	uint8_t *here = mapped_here(lq, rkey, view, there, sizeof(*old));
+	uint8_t *here = mapped_here(lq, view, there, sizeof(*old));
 
 	if (unlikely(here == MAPPED_GONE))
 		return -EFAULT;

@@ -210,9 +210,16 @@ static const struct pub_hazard *hazard_find(const struct pub_regions *regions, u
 	return hazard_find_from(regions, 0, value, mask);
 }
 
-bool hazard_is_set(const struct hca *hca, uint32_t slot, uint32_t rkey)
+bool hazards_pass(const struct hca *hca, uint32_t slot, uint64_t *passed)
 {
-	return hazard_find(hca->regions, (uint64_t)slot << 32 | rkey, WHOLE);
+	_Static_assert(PUB_HAZARDS == 64, "*passed has a bit for each hazard");
+
+	for (unsigned int i = 0; i < PUB_HAZARDS; i++)
+		/* [H4], pairs with [H1], [H5] */
+		if (!(*passed >> i & 1) &&
+		    atomic_load(&hca->regions->hazard[i].target) >> 32 != slot)
+			*passed |= 1ull << i;
+	return *passed == UINT64_MAX;
 }
 
 /* Whether the link's process may copy to or from this one. A process that hasn't mapped our

@@ -191,8 +191,13 @@ static inline void hazard_clear(_Atomic uint64_t *hazard)
 	atomic_store_explicit(hazard, 0, memory_order_release); /* [H5], pairs with [H4] */
 }
 
-/* Whether some thread of this process has set a hazard for the region of the process at `slot`. */
-bool hazard_is_set(const struct hca *hca, uint32_t slot, uint32_t rkey);
+/*
+ * Whether all copies to or from the process at `slot` that threads of this process had begun when
+ * *passed was 0 have ended. False: call again, with the same *passed, which has the hazards that
+ * were seen to be set for no such copy. Copies that begin meanwhile don't count, so a busy link
+ * doesn't hold the caller up for ever.
+ */
+bool hazards_pass(const struct hca *hca, uint32_t slot, uint64_t *passed);
 
 /* The key that names a QP whose message is being fetched. No rkey has the bit. */
 #define HAZARD_OF_QP 0x80000000u

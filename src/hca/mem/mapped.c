@@ -3,9 +3,10 @@
  * Peers' regions mapped here. See mapped.h. Owns the mappings, by link; the control thread makes
  * and removes them, the thread that unmaps the link removes the rest.
  *
- * A copying thread sets the hazard for the rkey [H1], then reads the place's key; the control
- * thread clears the key, then looks for such hazards [H4]. All are seq_cst, so one of them sees the
- * other. [M1 with M2]
+ * A copying thread sets its hazard [H1], then reads the place's key; the control thread clears the
+ * key, then looks at each hazard [H4]. All are seq_cst: a hazard that is seen without the owner's
+ * slot was set for no copy that has read the key before, and the next copy for which it is set
+ * reads 0. [M1 with M2]
  */
 #include "hca/mem/mapped.h"
 
@@ -28,6 +29,9 @@ enum { PAGE = 4096 };
 
 struct mapped_regions {
 	struct mapped place[MAPPED_PLACES];
+	/* Of places that are MAPPED_LEAVING: the hazards that have passed (hazards_pass()). The
+	 * control thread's. */
+	uint64_t passed[MAPPED_PLACES];
 };
 
 /* Totals of the process. */
@@ -113,12 +117,16 @@ static void mapped_unmap(struct link *link, struct mapped *place)
 	}
 	atomic_store_explicit(&place->length, 0, memory_order_relaxed);
 	place->base = NULL;
-	place->gone = false;
 }
 
+/* Whether peers may write the region: by its own key, or by that of a window which may be bound to
+ * it (verbs/window.c). */
 static bool may_write(const struct mr_view *view)
 {
-	return view->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+	const uint32_t windows = IBV_ACCESS_MW_BIND | IBV_ACCESS_LOCAL_WRITE;
+
+	return view->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) ||
+	       (view->access & windows) == windows;
 }
 
 /* Maps the region while a hazard keeps it registered. 0 or -errno. */
@@ -130,7 +138,7 @@ static int map_region(struct link *link, uint64_t key, struct mapped *place, boo
 	int err = -ENOENT;
 
 	if (mr_read(link->regions, rkey, &view) && view.file_serial == (uint32_t)key) {
-		const struct peer_map_region region = {.addr = view.start + view.offset,
+		const struct peer_map_region region = {.addr = place->at = view.start + view.offset,
 						       .length = view.length,
 						       .print = mr_read_print(link->regions, rkey),
 						       .fd = (int)view.file_fd,
@@ -159,7 +167,7 @@ static void mapped_fill(struct link *link, struct mapped *place, uint64_t key)
 
 	if (err) {
 		mapped_count_here(link, -1);
-		place->gone = err == -ESTALE;
+		place->base = err == -ESTALE ? MAPPED_GONE : NULL;
 		log_info("region 0x%x of process %d can't be mapped (%s): it is reached by system "
 			 "calls",
 			 (uint32_t)(key >> 32), link->pid,
@@ -177,22 +185,27 @@ static bool is_registered(const struct link *link, uint64_t key)
 	return mr_read(link->regions, key >> 32, &view) && view.file_serial == (uint32_t)key;
 }
 
-/* Empties the place. False: its region is still registered; or *busy: a thread is copying. */
-static bool mapped_clear(struct link *link, struct mapped *place, bool *busy)
+/* Empties the place. False: its region is still registered; or *busy: a thread may be copying. */
+static bool mapped_clear(struct link *link, struct mapped_regions *table, struct mapped *place,
+			 bool *busy)
 {
-	uint64_t before = atomic_load(&place->key);
+	uint64_t key = atomic_load_explicit(&place->key, memory_order_relaxed);
+	uint64_t *passed = &table->passed[place - table->place];
 
-	if (!before)
+	if (!key)
 		return true;
-	if (is_registered(link, before))
-		return false;
-	atomic_store(&place->key, 0); /* [M1], pairs with [M2] */
-	if (hazard_is_set(link->hca, link->slot, before >> 32)) {
-		atomic_store(&place->key, before);
+	if (key != MAPPED_LEAVING) {
+		if (is_registered(link, key))
+			return false;
+		atomic_store(&place->key, MAPPED_LEAVING); /* [M1], pairs with [M2] */
+		*passed = 0;
+	}
+	if (!hazards_pass(link->hca, link->slot, passed)) {
 		*busy = true;
 		return false;
 	}
 	mapped_unmap(link, place);
+	atomic_store_explicit(&place->key, 0, memory_order_relaxed);
 	return true;
 }
 
@@ -218,7 +231,9 @@ static struct mapped_regions *table_of(struct link *link)
 
 	if (table)
 		return table;
-	table = calloc(1, sizeof(*table));
+	table = aligned_alloc(_Alignof(struct mapped_regions), sizeof(*table));
+	if (table)
+		memset(table, 0, sizeof(*table));
 	atomic_store_explicit(&link->places, table, memory_order_release);
 	return table;
 }
@@ -230,7 +245,7 @@ static bool mapped_serve_link(struct link *link)
 	bool busy = false;
 
 	for (unsigned int i = 0; table && i < MAPPED_PLACES; i++)
-		mapped_clear(link, &table->place[i], &busy);
+		mapped_clear(link, table, &table->place[i], &busy);
 	for (unsigned int i = 0; table && i < MAPPED_WISHES; i++) {
 		uint64_t key = atomic_load(&link->wishes.key[i]);
 
@@ -346,6 +361,11 @@ __attribute__((cold, noinline)) static void mapped_wish(struct link *link, uint6
 	control_wake(link->hca);
 }
 
+static inline uint64_t mapped_key(const struct mr_view *view)
+{
+	return (uint64_t)view->region << 32 | view->file_serial;
+}
+
 /* The region's place. NULL: it has none (yet). */
 static inline struct mapped *mapped_find(struct link *link, uint64_t key)
 {
@@ -361,31 +381,31 @@ static inline struct mapped *mapped_find(struct link *link, uint64_t key)
 	return NULL;
 }
 
-inline uint8_t *mapped_at(struct link *link, uint32_t rkey, const struct mr_view *view, uint64_t at,
+inline uint8_t *mapped_at(struct link *link, const struct mr_view *view, uint64_t at,
 			  uint64_t length)
 {
 	if (!view->file_serial)
 		return NULL;
-	const struct mapped *place = mapped_find(link, (uint64_t)rkey << 32 | view->file_serial);
+	const struct mapped *place = mapped_find(link, mapped_key(view));
 
 	if (unlikely(!place))
 		return NULL;
-	uint64_t from = at - (view->start + view->offset);
+	uint64_t from = at - place->at;
 	uint64_t mapped = atomic_load_explicit(&place->length, memory_order_relaxed);
 
 	/* Without a mapping its length is 0. And the peer may have changed its entry since the
 	 * region was mapped; the mapping stays as it is. */
 	if (likely(from < mapped && length <= mapped - from))
 		return place->base + from;
-	return place->gone ? MAPPED_GONE : NULL;
+	return place->base == MAPPED_GONE ? MAPPED_GONE : NULL;
 }
 
 /* Not under a hazard, so nothing but atomic words is looked at. */
-bool mapped_is(struct link *link, uint32_t rkey, const struct mr_view *view)
+bool mapped_is(struct link *link, const struct mr_view *view)
 {
 	if (!view->file_serial)
 		return false;
-	const struct mapped *place = mapped_find(link, (uint64_t)rkey << 32 | view->file_serial);
+	const struct mapped *place = mapped_find(link, mapped_key(view));
 
 	return place && atomic_load_explicit(&place->length, memory_order_relaxed);
 }

@@ -15,6 +15,10 @@
 /* A copy of one entry, read once. */
 struct mr_view {
 	uint64_t start, length, offset;
+	/* The rkey of the region that may be mapped: the one that was looked up or, of a window
+	 * that was granted, its region's. Not next to file_serial: mapped_key() would become one
+	 * load of both, which waits until both of their stores have left the processor's buffer. */
+	uint32_t region;
 	uint32_t access, pd, file_serial;
 	union {
 		uint32_t file_fd;
@@ -55,6 +59,7 @@ static inline __attribute__((always_inline)) bool mr_read(const struct pub_regio
 		return false;
 	const struct pub_mr *e = &regions->mr[rkey >> LIMIT_KEY_TAG_BITS];
 
+	view->region = rkey;
 	view->file_serial = atomic_load_explicit(&e->file_serial, memory_order_relaxed);
 	view->file_fd = atomic_load_explicit(&e->file_fd, memory_order_relaxed);
 	return true;
@@ -112,19 +117,24 @@ static inline bool mr_flush_granted(const struct mr_view *view, uint32_t pd,
 
 /*
  * Whether the entry that was read is a memory window's (verbs/window.h) that the QP with this
- * number and protection domain may be used to reach: of type 1, or bound to this QP.
+ * number and protection domain may be used to reach: of type 1, or bound to this QP. Then the rkey
+ * of the region that the window is part of, else 0.
  */
-static inline bool mr_window_granted(const struct pub_regions *regions, uint32_t rkey,
-				     const struct mr_view *view, uint32_t pd, uint32_t qpn)
+static inline uint32_t mr_window_region(const struct pub_regions *regions, uint32_t rkey,
+					const struct mr_view *view, uint32_t pd, uint32_t qpn)
 {
 	const struct pub_mr *e = &regions->mr[rkey >> LIMIT_KEY_TAG_BITS];
 
 	if (view->pd != (pd | PUB_MR_WINDOW) || (view->window_qpn && view->window_qpn != qpn))
-		return false;
+		return 0;
+	uint32_t region = atomic_load_explicit(&e->window_region, memory_order_relaxed);
+
 	/* The window may have been bound anew while its fields were read. */
 	atomic_thread_fence(memory_order_acquire); /* [B2], pairs with [B1] */
 	return atomic_load_explicit(&e->rkey_access, memory_order_relaxed) ==
-	       ((uint64_t)view->access << 32 | rkey);
+			       ((uint64_t)view->access << 32 | rkey)
+		       ? region
+		       : 0;
 }
 
 /*

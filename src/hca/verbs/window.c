@@ -285,7 +285,8 @@ static void window_publish(struct hca *hca, const struct mw *mw, const struct se
 	atomic_store_explicit(&e->length, wqe->bind.length, memory_order_relaxed);
 	atomic_store_explicit(&e->offset, wqe->remote_addr + region->offset - start,
 			      memory_order_relaxed);
-	atomic_store_explicit(&e->file_serial, 0, memory_order_relaxed);
+	atomic_store_explicit(&e->file_serial, region->file_serial, memory_order_relaxed);
+	atomic_store_explicit(&e->window_region, mw->region, memory_order_relaxed);
 	atomic_store_explicit(&e->window_qpn, mw->qpn, memory_order_relaxed);
 	atomic_store_explicit(&e->pd, mw->pd_id | PUB_MR_WINDOW, memory_order_relaxed);
 	uint32_t binding = ++hca->bindings % PUB_MR_BINDINGS;
@@ -439,7 +440,7 @@ uint64_t window_resolve(const struct qp *qp, uint64_t addr, uint64_t length, uin
 	struct mr_view view;
 
 	if (!mr_read(qp->hca->regions, rkey, &view) ||
-	    !mr_window_granted(qp->hca->regions, rkey, &view, qp->pd_id, qp_number(qp)) ||
+	    !mr_window_region(qp->hca->regions, rkey, &view, qp->pd_id, qp_number(qp)) ||
 	    (view.access & access) != access || !mr_covers(&view, addr, length))
 		return 0;
 	return addr + view.offset;

@@ -11,7 +11,8 @@
  * knows no windows refuses the entry: local segments, imports, a SEND's segments that a peer
  * fetches. Remote accesses look at windows where the comparison of domains has failed
  * (remote_resolve(), check_region() in local/core/onesided.c), so programs without windows pay
- * nothing.
+ * nothing. `window_region` and `file_serial` are the region's: a peer that has the region mapped
+ * reaches the window by that mapping (mem/mapped.h).
  *
  * Keys. A key is the index and a tag of eight bits. ibv_bind_mw() gives a type 1 window the next
  * tag; a type 2 window gets the tag of the key that the program names in its BIND, of which the

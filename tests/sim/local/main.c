@@ -113,6 +113,7 @@ static bool totals_print(void)
 		{"WRITEs cut short", totals.refused_in_part},
 		{"windows bound", totals.binds},
 		{"requests through them", totals.through_windows},
+		{"whose memory is mapped", totals.mapped_windows},
 		{"through another QP's", totals.wrong_windows},
 		{"ended by the peer", totals.invalidated_by_peer},
 		{"whose end waited", totals.windows_later},

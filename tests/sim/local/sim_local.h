@@ -182,7 +182,7 @@ struct block {
 
 /* A region as a process publishes it (pub_mr). */
 struct entry {
-	uint32_t rkey, access, pd, file_serial, window_qpn;
+	uint32_t rkey, access, pd, file_serial, window_qpn, window_region;
 	uint64_t start, length, offset;
 };
 
@@ -536,7 +536,7 @@ struct totals {
 		hostile, ring_full, rnr, holds, hold_refused, refused_reads, calm, drains,
 		drained_late, lent, not_lent, forks, child_requests, mapped, imported,
 		refused_in_part, binds, windows_later, invalidated_by_peer, through_windows,
-		wrong_windows, unmatched;
+		mapped_windows, wrong_windows, unmatched;
 };
 extern struct totals totals;
 

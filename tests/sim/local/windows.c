@@ -148,6 +148,8 @@ static enum ibv_wc_status bind(struct qp *qp, const struct send_wqe *wqe, const 
 		.access = wqe->bind.access,
 		.pd = region->pd | PUB_MR_WINDOW,
 		.window_qpn = qp->qpn,
+		.window_region = wqe->bind.region,
+		.file_serial = region->file_serial,
 		.start = wqe->remote_addr,
 		.length = wqe->bind.length,
 		.offset = binding_offset(w->serial),
@@ -232,15 +234,17 @@ bool world_invalidate(struct local_qp *lq, uint32_t rkey)
 	return may;
 }
 
-bool world_peer_window(struct local_qp *lq, uint32_t rkey, const struct mr_view *view)
+uint32_t world_peer_window(struct local_qp *lq, uint32_t rkey, const struct mr_view *view)
 {
 	const struct qp *qp = qp_of(lq);
 
 	task_yield("world_peer_window");
 	const struct entry *e = entry_find(qp->link->peer, rkey);
 
-	return view->pd == (qp_peer(qp)->pd | PUB_MR_WINDOW) &&
-	       view->window_qpn == qp->attr.dest_qp_num && e && e->offset == view->offset;
+	bool granted = view->pd == (qp_peer(qp)->pd | PUB_MR_WINDOW) &&
+		       view->window_qpn == qp->attr.dest_qp_num && e && e->offset == view->offset;
+
+	return granted ? e->window_region : 0;
 }
 
 uint64_t window_resolve(const struct qp *qp, uint64_t addr, uint64_t length, uint32_t rkey,

@@ -141,6 +141,7 @@ bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view *view)
 				 .access = e->access,
 				 .pd = e->pd,
 				 .window_qpn = e->window_qpn,
+				 .region = rkey,
 				 .file_serial = e->file_serial};
 	return true;
 }
@@ -564,7 +565,11 @@ static int peer_copy_begins(struct local_qp *lq, const struct mr_view *view, con
 
 	if (view->access & PUB_MR_FOREIGN)
 		fail("%s: a peer reaches for a region that was imported", where);
+	/* The index of a window's key is none of a region's. */
+	if (mapped && (view->region >> LIMIT_KEY_TAG_BITS) - 1 >= REGIONS)
+		fail("%s: a window's memory is mapped, but not as its region", where);
 	totals.mapped += mapped;
+	totals.mapped_windows += mapped && view->pd & PUB_MR_WINDOW;
 	task_yield(where);
 	if (view->pd & PUB_MR_WINDOW && rng_chance(&sim.rng, 500))
 		task_wait(never, NULL, sim.now + SLOW_COPY_NS, where);
@@ -578,7 +583,7 @@ static int why_failed(struct qp *qp)
 	return qp->link->peer->dead ? -ESRCH : -EFAULT;
 }
 
-int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *view, uint64_t there,
+int world_peer_put(struct local_qp *lq, const struct mr_view *view, uint64_t there,
 		   const struct iovec *local, int count, size_t length)
 {
 	uint8_t flat[BLOCK];
@@ -586,7 +591,6 @@ int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 	struct request *r = executing(qp);
 	int err = peer_copy_begins(lq, view, "world_peer_put");
 
-	(void)rkey;
 	if (err)
 		return err;
 	if (!move(local, count, 0, flat, length, COPY_READS, "world_peer_put"))
@@ -602,7 +606,7 @@ int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 	return 0;
 }
 
-int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *view, uint64_t there,
+int world_peer_get(struct local_qp *lq, const struct mr_view *view, uint64_t there,
 		   const struct iovec *local, int count, size_t length)
 {
 	uint8_t flat[BLOCK];
@@ -610,7 +614,6 @@ int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 	struct request *r = executing(qp);
 	int err = peer_copy_begins(lq, view, "world_peer_get");
 
-	(void)rkey;
 	if (err)
 		return err;
 	oracle_reading(r, 0, (uint32_t)length);
@@ -620,19 +623,17 @@ int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 	return move(local, count, 0, flat, length, COPY_WRITES, "world_peer_get") ? 0 : -EFAULT;
 }
 
-bool world_peer_mapped(struct local_qp *lq, uint32_t rkey, const struct mr_view *view)
+bool world_peer_mapped(struct local_qp *lq, const struct mr_view *view)
 {
-	(void)rkey;
 	task_yield("world_peer_mapped");
 	return view->file_serial && !qp_of(lq)->link->peer->dead;
 }
 
-int world_peer_atomic(struct local_qp *lq, uint32_t rkey, const struct mr_view *view,
-		      uint64_t there, const struct record_atomic *op, uint64_t *old)
+int world_peer_atomic(struct local_qp *lq, const struct mr_view *view, uint64_t there,
+		      const struct record_atomic *op, uint64_t *old)
 {
 	struct qp *qp = qp_of(lq);
 
-	(void)rkey;
 	/* The region may be another one than world_peer_mapped() saw, or its mapping is being
 	 * removed. */
 	if (!view->file_serial || qp->link->peer->dead || rng_chance(&sim.rng, 100))

@@ -15,7 +15,14 @@ bool local_region_is_mapped(struct local_qp *lq, const struct send_wqe *wqe)
 {
 	struct mr_view view;
 
-	return world_peer_region(lq, wqe->rkey, &view) && world_peer_mapped(lq, wqe->rkey, &view);
+	if (!world_peer_region(lq, wqe->rkey, &view))
+		return false;
+	if (unlikely(view.pd & PUB_MR_WINDOW)) {
+		view.region = world_peer_window(lq, wqe->rkey, &view);
+		if (!view.region)
+			return false;
+	}
+	return world_peer_mapped(lq, &view);
 }
 
 static const char not_allowed[] =
@@ -51,6 +58,20 @@ static bool peer_imported(struct local_qp *lq, const struct mr_view *mr, uint32_
 	       mr->pd == (world_peer_pd(lq) | PUB_MR_FOREIGN);
 }
 
+/* Why an entry of another protection domain than the peer's QP, which is no window for this QP,
+ * isn't granted; NULL: only the peer can decide. */
+static __attribute__((noinline)) const char *no_access(struct local_qp *lq,
+						       const struct mr_view *view, uint32_t access,
+						       enum ibv_wc_status *status)
+{
+	*status = LOCAL_ASK_PEER;
+	return peer_imported(lq, view, access)
+		       ? NULL
+		       : "the region or window belongs to another protection "
+			 "domain than the peer's QP, or the window to "
+			 "another QP";
+}
+
 /* Validates the operation against the region that the request names; no side effects. Returns why
  * it is refused, in words, or NULL: it is granted, or only the peer can decide (*status). *view
  * becomes the target's region. */
@@ -62,12 +83,10 @@ check_region(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length, u
 	if (unlikely(!world_peer_region(lq, wqe->rkey, view)))
 		return "no such rkey (never registered or bound, deregistered, invalidated, or an "
 		       "lkey)";
-	if (unlikely(view->pd != world_peer_pd(lq)) && !world_peer_window(lq, wqe->rkey, view)) {
-		*status = LOCAL_ASK_PEER;
-		return peer_imported(lq, view, access) ? NULL
-						       : "the region or window belongs to another "
-							 "protection domain than the peer's QP, "
-							 "or the window to another QP";
+	if (unlikely(view->pd != world_peer_pd(lq))) {
+		view->region = world_peer_window(lq, wqe->rkey, view);
+		if (unlikely(!view->region))
+			return no_access(lq, view, access, status);
 	}
 	if (unlikely(!(view->access & access)))
 		return "the region wasn't registered, or the window not bound, for it";
@@ -176,9 +195,8 @@ execute_onesided(struct local_qp *lq, const struct send_wqe *wqe, bool write)
 	if (likely(status == IBV_WC_SUCCESS)) {
 		uint64_t there = wqe->remote_addr + view.offset;
 
-		err = write ? world_peer_put(lq, wqe->rkey, &view, there, local, count, wqe->length)
-			    : world_peer_get(lq, wqe->rkey, &view, there, local, count,
-					     wqe->length);
+		err = write ? world_peer_put(lq, &view, there, local, count, wqe->length)
+			    : world_peer_get(lq, &view, there, local, count, wqe->length);
 	}
 	world_hazard_clear(hazard);
 	return likely(!err) ? status : copy_status(lq, wqe, err, local, count);
@@ -210,7 +228,7 @@ static int atomic_on_peer(struct local_qp *lq, const struct send_wqe *wqe,
 	uint64_t at = wqe->remote_addr + view->offset;
 
 	if (!lq->self)
-		return world_peer_atomic(lq, wqe->rkey, view, at, op, old);
+		return world_peer_atomic(lq, view, at, op, old);
 	return world_own_atomic(lq, at, op, old) ? 0 : -EFAULT;
 }
 

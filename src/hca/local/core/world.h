@@ -72,9 +72,9 @@ uint32_t world_peer_receives(struct local_qp *lq); /* receives posted since its 
 /* Reads the entry of the peer's region with this rkey; false: there is none (any more), or the
  * peer's regions' file isn't mapped. [shared] */
 bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view *view);
-/* Whether a memory window's entry, read as above, may be reached by this QP's peer QP; reads the
- * entry again. [shared] */
-bool world_peer_window(struct local_qp *lq, uint32_t rkey, const struct mr_view *view);
+/* Whether a memory window's entry, read as above, may be reached by this QP's peer QP: then the
+ * rkey of the window's region, for view.region, else 0. Reads the entry again. [shared] */
+uint32_t world_peer_window(struct local_qp *lq, uint32_t rkey, const struct mr_view *view);
 /* Whether the peer's process is alive and not stopped, so that it is only slow. */
 bool world_peer_runs(const struct local_qp *lq);
 /* Whether a thread of the peer's process may still copy from this process's memory: until the peer
@@ -176,19 +176,19 @@ void world_flush_fence(struct local_qp *lq);
 
 /* The caller has set a hazard for each. 0; -EFAULT: one side isn't mapped; -ESRCH: the peer has
  * ended; -EPERM. [shared] */
-/* Copies our segments to the peer's address `there`, in the region `view` with this rkey; the last
- * byte last. */
-int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *view, uint64_t there,
+/* Copies our segments to the peer's address `there`, in the region or window `view`; the last byte
+ * last. */
+int world_peer_put(struct local_qp *lq, const struct mr_view *view, uint64_t there,
 		   const struct iovec *local, int count, size_t length);
 /* Copies from there to our segments. */
-int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *view, uint64_t there,
+int world_peer_get(struct local_qp *lq, const struct mr_view *view, uint64_t there,
 		   const struct iovec *local, int count, size_t length);
 /* Executes an atomic on the 8 bytes at `there`, which are aligned. -EAGAIN: they aren't mapped
  * here, and only the peer can execute it. */
-int world_peer_atomic(struct local_qp *lq, uint32_t rkey, const struct mr_view *view,
-		      uint64_t there, const struct record_atomic *op, uint64_t *old);
+int world_peer_atomic(struct local_qp *lq, const struct mr_view *view, uint64_t there,
+		      const struct record_atomic *op, uint64_t *old);
 /* Whether the region is likely to be mapped here; if it may be later, asks for that. [shared] */
-bool world_peer_mapped(struct local_qp *lq, uint32_t rkey, const struct mr_view *view);
+bool world_peer_mapped(struct local_qp *lq, const struct mr_view *view);
 /* Copies from the peer's segments to ours. */
 int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote_count,
 		     const struct iovec *local, int count, size_t length);
