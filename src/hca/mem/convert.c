@@ -295,16 +295,15 @@ static bool run_return(uint64_t *here, uint64_t length, uint64_t at) REQUIRES(co
 	return true;
 }
 
-/* The bytes from `at` on that the file has, at most PIECE, or that it lacks: up to `length`. */
+/* How many bytes from `at` on the file has, or lacks: up to `length`. */
 static uint64_t run_length(uint64_t at, uint64_t length, bool *exists) REQUIRES(convert_lock)
 {
 	off_t data = lseek(file.fd, (off_t)at, SEEK_DATA);
 
 	*exists = data == (off_t)at;
 	off_t end = *exists ? lseek(file.fd, data, SEEK_HOLE) : data;
-	uint64_t most = *exists && length > PIECE ? PIECE : length;
 
-	return end < 0 || (uint64_t)end - at > most ? most : (uint64_t)end - at;
+	return end < 0 || (uint64_t)end - at > length ? length : (uint64_t)end - at;
 }
 
 /* In a quiet process: private memory in place of the file's, with the same bytes. */
@@ -313,11 +312,15 @@ static bool part_return(uintptr_t start, uint64_t length, uint64_t at, int prot)
 {
 	bool locked = quiet_is_locked(start);
 
-	for (uint64_t done = 0, size; done < length; done += size) {
-		void *here = (void *)(start + done);
-		bool exists;
+	uint64_t run = 0; /* what is left of it */
+	bool exists = false;
 
-		size = run_length(at + done, length - done, &exists);
+	for (uint64_t done = 0, size; done < length; done += size, run -= size) {
+		void *here = (void *)(start + done);
+
+		if (!run)
+			run = run_length(at + done, length - done, &exists);
+		size = exists && run > PIECE ? PIECE : run;
 		if (!(exists ? run_return(here, size, at + done) : anonymous_map(here, size)))
 			return false;
 		if (prot != (PROT_READ | PROT_WRITE))
@@ -782,6 +785,8 @@ void convert_region(struct hca *hca, struct mr *mr) NO_THREAD_SAFETY_ANALYSIS
 		if (why)
 			log_info("%zu bytes at %p aren't converted: %s", mr->ibv.length,
 				 mr_base(mr), why);
+		else
+			log_debug("%zu bytes at %p are converted", mr->ibv.length, mr_base(mr));
 		/* A peer reaches a window by the window's key, which isn't waited for. */
 		if (mr->access & IBV_ACCESS_MW_BIND && is_on_parts(mr))
 			move_all(hca);
