@@ -23,7 +23,7 @@ struct heap {
 	uint8_t *before, *at, *after;
 };
 
-static uint8_t *private_pages(struct rig *rig, size_t bytes)
+uint8_t *private_pages(struct rig *rig, size_t bytes)
 {
 	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -31,14 +31,14 @@ static uint8_t *private_pages(struct rig *rig, size_t bytes)
 	return at;
 }
 
-static bool is_converted(const void *at)
+bool is_converted(const void *at)
 {
 	struct line line = maps_find(at, NULL);
 
 	return line.inode && strstr(line.name, "verbena-memory") && line.rights[3] == 's';
 }
 
-static bool is_private(const void *at)
+bool is_private(const void *at)
 {
 	return maps_find(at, NULL).rights[3] == 'p';
 }

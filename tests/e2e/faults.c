@@ -17,7 +17,7 @@ int main(int argc, char **argv)
 		window_wrong_tests, region_tests,	 dm_tests,	  odp_tests,
 		domain_tests,	    placement_tests,	 xrc_tests,	  tag_tests,
 		tag_wrong_tests,    tag_random_tests,	 ofed_tests,	  converted_tests,
-		later_tests,	    window_mapped_tests,
+		later_tests,	    window_mapped_tests, kept_tests,	  held_tests,
 	};
 	static struct rig_test all[TESTS_MAX + 1];
 	unsigned int count = 0;

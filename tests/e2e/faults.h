@@ -18,6 +18,8 @@ extern const struct rig_test found_tests[];	/* memory that is shared already */
 extern const struct rig_test dereg_tests[];	/* the end of a region that is being used */
 extern const struct rig_test reach_tests[];	/* receives longer than their memory */
 extern const struct rig_test converted_tests[]; /* private memory that is converted */
+extern const struct rig_test kept_tests[];	/* what a program relies on, for converted memory */
+extern const struct rig_test held_tests[];	/* the same, while the kernel holds the memory */
 extern const struct rig_test order_tests[]; /* order after a message that is lost with its sender */
 extern const struct rig_test
 	away_tests[]; /* answers that arrive while their requester is stopped */

@@ -42,4 +42,9 @@ void use_all(struct end *end, const struct found *found);
 /* The region ends: A's mapping of it goes away, and its key is refused. */
 void end_region(struct end *end, struct found *found, bool was_mapped);
 
+/* Private memory, and what it is by now: in the library's memory file, or private (converted.c). */
+uint8_t *private_pages(struct rig *rig, size_t bytes);
+bool is_converted(const void *at);
+bool is_private(const void *at);
+
 #endif

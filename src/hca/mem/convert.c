@@ -28,15 +28,17 @@
 #include "base/sys.h"
 #include "hca/mem/mr.h"
 #include "hca/mem/quiet.h"
+#include "hca/mem/reserve.h"
 #include "hca/mem/shared.h"
 #include "hca/process/hca.h"
 #include "hca/process/park.h"
 
 #define FILE_BYTES (1ull << 62)
 #define PART_GAP (1ull << 40)
-#define PIECE (2ull << 20) /* what is copied at once, and in use twice meanwhile */
+#define HUGE_BYTES (2ull << 20) /* offsets and addresses agree modulo this */
+#define PIECE (64ull << 10)	/* what is copied at once */
 
-enum { PARTS = 512, PAGE_MIN = 4096, OWN_THREADS = 2 };
+enum { PARTS = 512, PAGE_MIN = 4096, OWN_THREADS = 2, LOOKED_AT = 512 };
 
 /* A part of the file that is mapped over memory of the program. */
 struct part {
@@ -53,10 +55,20 @@ static struct {
 	uint64_t next;	    /* the first offset that was never used */
 	unsigned int count; /* of `part`, ordered by offset */
 	struct part part[PARTS];
-	uint64_t presence[PIECE / PAGE_MIN]; /* of the pages of a piece, as in pagemap */
+	uint64_t presence[LOOKED_AT]; /* of pages, as in pagemap */
 	int pagemap;
+	uint64_t piece[PIECE / sizeof(uint64_t)]; /* the bytes that are in no page meanwhile */
 	bool unsure; /* pages of the file may still be needed where no part is */
-} file GUARDED_BY(convert_lock) = {.fd = -1};
+	struct reserve reserve;
+} file GUARDED_BY(convert_lock) = {.fd = -1, .reserve = RESERVE_INITIALIZER};
+
+/* For the child of a fork, while the memory itself can't be made private: a copy of a mapping. */
+static struct copy {
+	void *copy, *at;
+	uint64_t length;
+	int prot;
+} copies[PARTS] GUARDED_BY(convert_lock);
+static unsigned int copy_count GUARDED_BY(convert_lock);
 
 static struct list regions GUARDED_BY(convert_lock) = {&regions, &regions};
 
@@ -99,6 +111,21 @@ static bool file_is_open(void) REQUIRES(convert_lock)
 	       now.st_ino == file.status.st_ino;
 }
 
+static const char *convert_file_open(void) REQUIRES(convert_lock)
+{
+	int fd = memfd_create("verbena-memory", MFD_CLOEXEC);
+
+	if (fd < 0)
+		return errno == EMFILE || errno == ENFILE ? "no descriptor is left"
+							  : "the system refuses memory files";
+	if (ftruncate(fd, FILE_BYTES) < 0 || fstat(fd, &file.status) < 0) {
+		sys_close(fd);
+		return "a memory file can't be made";
+	}
+	file.fd = fd;
+	return NULL;
+}
+
 /* NULL, or why there is none. */
 static const char *convert_file_make(void) REQUIRES(convert_lock)
 {
@@ -107,18 +134,16 @@ static const char *convert_file_make(void) REQUIRES(convert_lock)
 	/* Writing beyond it is a signal. */
 	if (getrlimit(RLIMIT_FSIZE, &limit) < 0 || limit.rlim_cur != RLIM_INFINITY)
 		return "RLIMIT_FSIZE is set";
-	if (file.fd >= 0)
-		return file_is_open() ? NULL : "the program has closed the memory file";
-	int fd = memfd_create("verbena-memory", MFD_CLOEXEC);
+	/* Shared memory doesn't count: the program might go beyond it. */
+	if (getrlimit(RLIMIT_DATA, &limit) < 0 || limit.rlim_cur != RLIM_INFINITY)
+		return "RLIMIT_DATA is set";
+	const char *why = file.fd < 0 ? convert_file_open() : NULL;
 
-	if (fd < 0)
-		return "the system refuses memory files";
-	if (ftruncate(fd, FILE_BYTES) < 0 || fstat(fd, &file.status) < 0) {
-		sys_close(fd);
-		return "a memory file can't be made";
-	}
-	file.fd = fd;
-	return NULL;
+	if (!why && !file_is_open())
+		why = "the program has closed the memory file";
+	if (!why && !reserve_keep(&file.reserve, file.fd))
+		why = "descriptors or mappings are nearly used up";
+	return why;
 }
 
 static bool is_ours(const struct proc_mapping *m) REQUIRES(convert_lock)
@@ -151,38 +176,84 @@ static void file_sweep(void) REQUIRES(convert_lock)
 
 /* ------------------------------------------------------------------ to the file */
 
-/* Writes what exists of the piece's pages to the file. */
-static bool piece_write(uintptr_t start, uint64_t length, uint64_t at) REQUIRES(convert_lock)
+/*
+ * A page exists once at any time: its bytes are in file.piece while it has neither its old memory
+ * nor its new one. So a process that has used up its memory cgroup needs no more than it has.
+ */
+
+/* Copies whole pages: also what a sanitizer has marked as no part of an object. */
+static __attribute__((no_sanitize("address", "thread"))) void
+whole_copy(uint64_t *to, const uint64_t *from, size_t bytes)
+{
+	for (size_t i = 0; i < bytes / sizeof(*to); i++) {
+		to[i] = from[i];
+		__asm__ volatile("" ::: "memory"); /* not by the sanitizer's memcpy() */
+	}
+}
+
+/* False: the kernel has no memory. */
+static bool populate(uint64_t *at, uint64_t length)
+{
+	return !madvise(at, length, MADV_POPULATE_WRITE) || errno == EINVAL; /* before Linux 5.14 */
+}
+
+static bool anonymous_map(void *at, uint64_t length)
+{
+	return mmap(at, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+		    0) != MAP_FAILED;
+}
+
+static bool file_map(void *at, uint64_t length, uint64_t offset, int prot, int kind)
+	REQUIRES(convert_lock)
+{
+	return mmap(at, length, prot, kind | MAP_FIXED, file.fd, (off_t)offset) != MAP_FAILED;
+}
+
+/* Pages that exist, at most PIECE bytes. */
+static bool pages_to_file(uint64_t *here, uint64_t length, uint64_t at) REQUIRES(convert_lock)
+{
+	/* Nothing on these pages may change from here ... */
+	whole_copy(file.piece, here, length);
+	if (!file_map(here, length, at, PROT_READ | PROT_WRITE, MAP_SHARED))
+		return false;
+	bool done = populate(here, length) || !anonymous_map(here, length);
+
+	whole_copy(here, file.piece, length);
+	/* ... to here. */
+	return done && madvise(here, length, MADV_DONTFORK) == 0;
+}
+
+/* Pages that were never touched. */
+static bool nothing_to_file(void *here, uint64_t length, uint64_t at) REQUIRES(convert_lock)
+{
+	return file_map(here, length, at, PROT_READ | PROT_WRITE, MAP_SHARED) &&
+	       madvise(here, length, MADV_DONTFORK) == 0;
+}
+
+/* At most LOOKED_AT pages. */
+static bool looked_at_convert(uintptr_t start, size_t pages, uint64_t at) REQUIRES(convert_lock)
 {
 	uintptr_t page = page_bytes();
-	size_t pages = length / page, end;
+	size_t most = PIECE / page, end;
 	ssize_t n = sys_pread(file.pagemap, file.presence, pages * sizeof(file.presence[0]),
 			      (off_t)(start / page * sizeof(file.presence[0])));
 
 	if (n != (ssize_t)(pages * sizeof(file.presence[0])))
 		return false;
-	for (size_t i = 0; i < pages; i = end + 1) {
-		/* bit 63: present; bit 62: in swap space */
-		for (end = i; end < pages && file.presence[end] >> 62;)
-			end++;
-		size_t size = (end - i) * page;
+	for (size_t i = 0; i < pages; i = end) {
+		bool exists = file.presence[i] >> 62; /* bit 63: present; bit 62: in swap space */
 
-		if (size && sys_pwrite(file.fd, (void *)(start + i * page), size,
-				       (off_t)(at + i * page)) != (ssize_t)size)
+		for (end = i; end < pages && (file.presence[end] >> 62 != 0) == exists &&
+			      (!exists || end - i < most);)
+			end++;
+		void *here = (void *)(start + i * page);
+		size_t length = (end - i) * page;
+
+		if (!(exists ? pages_to_file(here, length, at + i * page)
+			     : nothing_to_file(here, length, at + i * page)))
 			return false;
 	}
 	return true;
-}
-
-static bool piece_convert(uintptr_t start, uint64_t length, uint64_t at) REQUIRES(convert_lock)
-{
-	/* Nothing on these pages may change from here ... */
-	if (!piece_write(start, length, at) ||
-	    mmap((void *)start, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.fd,
-		 (off_t)at) == MAP_FAILED)
-		return false;
-	/* ... to here. */
-	return madvise((void *)start, length, MADV_DONTFORK) == 0;
 }
 
 /* ------------------------------------------------------------------ from the file */
@@ -211,32 +282,51 @@ static bool each_run(uint64_t from, uint64_t to,
 	return true;
 }
 
-static bool run_read(uintptr_t start, uint64_t length, uint64_t at) REQUIRES(convert_lock)
+/* Pages that the file has, at most PIECE bytes. */
+static bool run_return(uint64_t *here, uint64_t length, uint64_t at) REQUIRES(convert_lock)
 {
-	return sys_pread(file.fd, (void *)start, length, (off_t)at) == (ssize_t)length;
+	/* Nothing on these pages may change from here ... */
+	if (sys_pread(file.fd, file.piece, length, (off_t)at) != (ssize_t)length ||
+	    !anonymous_map(here, length))
+		return false;
+	file_punch(at, at + length);
+	whole_copy(here, file.piece, length);
+	/* ... to here. */
+	return true;
+}
+
+/* How many bytes from `at` on the file has, or lacks: up to `length`. */
+static uint64_t run_length(uint64_t at, uint64_t length, bool *exists) REQUIRES(convert_lock)
+{
+	off_t data = lseek(file.fd, (off_t)at, SEEK_DATA);
+
+	*exists = data == (off_t)at;
+	off_t end = *exists ? lseek(file.fd, data, SEEK_HOLE) : data;
+
+	return end < 0 || (uint64_t)end - at > length ? length : (uint64_t)end - at;
 }
 
 /* In a quiet process: private memory in place of the file's, with the same bytes. */
 static bool part_return(uintptr_t start, uint64_t length, uint64_t at, int prot)
 	REQUIRES(convert_lock)
 {
-	for (uint64_t done = 0, size; done < length; done += size) {
+	bool locked = quiet_is_locked(start);
+
+	uint64_t run = 0; /* what is left of it */
+	bool exists = false;
+
+	for (uint64_t done = 0, size; done < length; done += size, run -= size) {
 		void *here = (void *)(start + done);
 
-		size = length - done < PIECE ? length - done : PIECE;
-		/* Nothing on these pages may change from here ... */
-		if (mmap(here, size, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+		if (!run)
+			run = run_length(at + done, length - done, &exists);
+		size = exists && run > PIECE ? PIECE : run;
+		if (!(exists ? run_return(here, size, at + done) : anonymous_map(here, size)))
 			return false;
-		if (!each_run(at + done, at + done + size, run_read, (uintptr_t)here)) {
-			/* The kernel has no memory: the bytes are in the file still. */
-			mmap(here, size, prot, MAP_SHARED | MAP_FIXED, file.fd, (off_t)(at + done));
-			return false;
-		}
-		/* ... to here. */
-		file_punch(at + done, at + done + size);
 		if (prot != (PROT_READ | PROT_WRITE))
 			mprotect(here, size, prot);
+		if (locked)
+			mlock(here, size);
 	}
 	return true;
 }
@@ -253,9 +343,12 @@ static bool run_detach(uintptr_t start, uint64_t length, uint64_t at) REQUIRES(c
 static bool part_detach(uintptr_t start, uint64_t length, uint64_t at, int prot)
 	REQUIRES(convert_lock)
 {
-	if (mmap((void *)start, length, prot, MAP_PRIVATE | MAP_FIXED, file.fd, (off_t)at) ==
-	    MAP_FAILED)
+	bool locked = quiet_is_locked(start);
+
+	if (!file_map((void *)start, length, at, prot, MAP_PRIVATE))
 		return false;
+	if (locked)
+		mlock((void *)start, length);
 	if (!each_run(at, at + length, run_detach, start))
 		file.unsure = true; /* some of its bytes are in the file only */
 	return true;
@@ -320,6 +413,7 @@ static void quiet_end(const sigset_t *old)
 
 static void return_range(uint64_t from, uint64_t to) REQUIRES(convert_lock)
 {
+	reserve_use(&file.reserve, &file.status);
 	const char *held = quiet_held_by();
 	sigset_t old;
 	bool quiet, done = false;
@@ -332,10 +426,69 @@ static void return_range(uint64_t from, uint64_t to) REQUIRES(convert_lock)
 	} else {
 		file.unsure = true;
 	}
+	reserve_keep(&file.reserve, file.fd);
 	if (!done)
-		log_warn("memory that was converted for RDMA stays shared, and children don't "
-			 "inherit it: %s",
+		log_warn("memory that was converted for RDMA stays shared: %s",
 			 held ? held : "the system has refused to map it anew");
+}
+
+/* ------------------------------------------------------------------ copies for a child */
+
+static bool run_copy(uintptr_t start, uint64_t length, uint64_t at) REQUIRES(convert_lock)
+{
+	return sys_pread(file.fd, (void *)start, length, (off_t)at) == (ssize_t)length;
+}
+
+static bool copy_make(const struct proc_mapping *m) REQUIRES(convert_lock)
+{
+	uint64_t length = m->end - m->start;
+	struct copy *copy = &copies[copy_count];
+
+	if (copy_count == PARTS)
+		return false;
+	void *at = mmap(NULL, length, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (at == MAP_FAILED)
+		return false;
+	*copy = (struct copy){at, (void *)m->start, length, m->prot};
+	copy_count++;
+	return each_run(m->offset, m->offset + length, run_copy, (uintptr_t)at);
+}
+
+/* Copies all converted memory, wherever the program has it: the child moves the copies to its
+ * place. */
+static void copies_make(void) REQUIRES(convert_lock)
+{
+	struct proc_mapping m = {.end = 0};
+	struct proc_maps maps;
+	int err = file_is_open() ? proc_maps_open(&maps, 0) : -EBADF;
+	bool done = !err;
+
+	while (done && !(err = proc_maps_next(&maps, m.end, &m)))
+		done = !m.shared || !is_ours(&m) || copy_make(&m);
+	if (err != -EBADF)
+		proc_maps_close(&maps);
+	if (!done)
+		log_warn("memory that was converted for RDMA can't be copied: a forked child lacks "
+			 "it");
+}
+
+static void copies_drop(void) REQUIRES(convert_lock)
+{
+	for (; copy_count; copy_count--)
+		munmap(copies[copy_count - 1].copy, copies[copy_count - 1].length);
+}
+
+static void copies_place(void) REQUIRES(convert_lock)
+{
+	for (; copy_count; copy_count--) {
+		const struct copy *copy = &copies[copy_count - 1];
+
+		if (mremap(copy->copy, copy->length, copy->length, MREMAP_MAYMOVE | MREMAP_FIXED,
+			   copy->at) != MAP_FAILED)
+			mprotect(copy->at, copy->length, copy->prot);
+	}
 }
 
 /* ------------------------------------------------------------------ parts */
@@ -481,15 +634,16 @@ static bool private_find(struct proc_maps *maps, uintptr_t *start, uintptr_t *en
 /* Converts pages that may be converted, in a quiet moment. */
 static const char *pages_convert(uintptr_t start, uintptr_t end) REQUIRES(convert_lock)
 {
-	uint64_t at = file.next + (start & (PIECE - 1)), length = end - start;
+	uint64_t at = file.next + (start & (HUGE_BYTES - 1)), length = end - start;
 	struct part part = {start, end, at, at + length + PART_GAP};
 
 	if (file.count == PARTS || length > FILE_BYTES / 4 || part.end_in_file > FILE_BYTES / 2)
 		return "too much memory was converted";
-	file.next = (part.end_in_file | (PIECE - 1)) + 1;
+	file.next = (part.end_in_file | (HUGE_BYTES - 1)) + 1;
 	for (uint64_t done = 0, size; done < length; done += size) {
-		size = length - done < PIECE ? length - done : PIECE;
-		if (piece_convert(start + done, size, at + done))
+		size = LOOKED_AT * (uint64_t)page_bytes();
+		size = length - done < size ? length - done : size;
+		if (looked_at_convert(start + done, size / page_bytes(), at + done))
 			continue;
 		file.unsure |= !file_return(at, part.end_in_file, true);
 		return "the system has refused to map it anew";
@@ -580,7 +734,7 @@ static bool is_on_parts(const struct mr *mr) REQUIRES(convert_lock)
 /* Makes all memory private while peers may be in the middle of operations. */
 static void move_all(struct hca *hca) REQUIRES(convert_lock)
 {
-	if (!file.count)
+	if (!file.count && !file.unsure)
 		return;
 	list_for_each(node, &regions) {
 		struct mr *mr = container_of(node, struct mr, pages);
@@ -621,12 +775,18 @@ void convert_region(struct hca *hca, struct mr *mr) NO_THREAD_SAFETY_ANALYSIS
 
 	if (!hca->convert || !mr->ibv.length || mr->file || !mr_is_pinned(mr))
 		return;
-	if (shared_find(mr_base(mr), mr->ibv.length, &print) == PROTO_REACH_PRIVATE) {
-		const char *why = region_convert(hca, mr);
+	enum proto_reach reach = shared_find(mr_base(mr), mr->ibv.length, &print);
+
+	if (reach == PROTO_REACH_PRIVATE || reach == PROTO_REACH_UNSEEN) {
+		const char *why = reach == PROTO_REACH_PRIVATE
+					  ? region_convert(hca, mr)
+					  : "its mappings can't be read (is a descriptor left?)";
 
 		if (why)
 			log_info("%zu bytes at %p aren't converted: %s", mr->ibv.length,
 				 mr_base(mr), why);
+		else
+			log_debug("%zu bytes at %p are converted", mr->ibv.length, mr_base(mr));
 		/* A peer reaches a window by the window's key, which isn't waited for. */
 		if (mr->access & IBV_ACCESS_MW_BIND && is_on_parts(mr))
 			move_all(hca);
@@ -656,12 +816,22 @@ void convert_region_changed(struct hca *hca, struct mr *mr,
 void convert_before_fork(struct hca *hca) NO_THREAD_SAFETY_ANALYSIS
 {
 	convert_begin(hca);
-	if (hca->convert)
+	if (!hca->convert || (!file.count && !file.unsure))
+		return;
+	reserve_use(&file.reserve, &file.status);
+	bool held = quiet_held_by();
+
+	if (held)
+		copies_make();
+	reserve_keep(&file.reserve, file.fd);
+	if (!held)
 		move_all(hca);
 }
 
-void convert_after_fork(const struct hca *hca)
+void convert_after_fork(const struct hca *hca) NO_THREAD_SAFETY_ANALYSIS
 {
+	if (hca->convert)
+		copies_drop();
 	convert_end(hca);
 }
 
@@ -672,6 +842,8 @@ void convert_leave(const struct hca *hca) NO_THREAD_SAFETY_ANALYSIS
 	mutex_init(&convert_lock, RANK_CONVERT);
 	while (list_pop(&regions))
 		;
+	copies_place();
+	reserve_drop(&file.reserve, &file.status);
 	if (file_is_open())
 		sys_close(file.fd);
 	file.fd = -1;

@@ -5,7 +5,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/io_uring.h>
 #include <linux/kcmp.h>
+#include <linux/mempolicy.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,6 +170,18 @@ static bool descriptors_are_harmless(void)
 	return harmless;
 }
 
+/* Whether the thread has a ring without a descriptor (IORING_REGISTER_RING_FDS). */
+static bool has_ring(void)
+{
+	enum { RINGS = 16 };
+
+	for (unsigned int i = 0; i < RINGS; i++)
+		if (syscall(SYS_io_uring_enter, i, 0, 0, IORING_ENTER_REGISTERED_RING, NULL, 0) >=
+		    0)
+			return true;
+	return false;
+}
+
 static bool mapping_is_harmless(const char *name)
 {
 	if (text_begins(name, "/dev/"))
@@ -197,7 +211,7 @@ const char *quiet_held_by(void)
 		return "a descriptor may be of something that holds its memory (io_uring, a "
 		       "device, "
 		       "a pipe with data, ...)";
-	if (!mappings_are_harmless())
+	if (has_ring() || !mappings_are_harmless())
 		return "a device, io_uring or AIO is mapped";
 	return NULL;
 }
@@ -220,6 +234,29 @@ static bool flags_are_plain(const char *flags)
 static bool name_is_plain(const char *name)
 {
 	return !*name || !strcmp(name, "[heap]") || text_begins(name, "[anon:");
+}
+
+/* The kernel can't have more nodes. */
+struct policy {
+	int mode;
+	unsigned long nodes[1024 / (8 * sizeof(long))];
+};
+
+/* False: the kernel has none. `at` NULL: the thread's. */
+static bool policy_get(struct policy *policy, const void *at)
+{
+	memset(policy, 0, sizeof(*policy));
+	return !syscall(SYS_get_mempolicy, &policy->mode, policy->nodes, sizeof(policy->nodes) * 8,
+			at, at ? MPOL_F_ADDR : 0);
+}
+
+/* Whether the mapping at the address has no policy of mbind(). */
+static bool policy_is_plain(uintptr_t at)
+{
+	struct policy own, its;
+
+	return !policy_get(&own, NULL) || !policy_get(&its, (const void *)at) ||
+	       !memcmp(&own, &its, sizeof(own));
 }
 
 /* What is known of the mappings from `at` on. */
@@ -256,7 +293,8 @@ bool quiet_is_plain(uintptr_t start, uintptr_t end)
 		if (!text_begins(line, "VmFlags:")) {
 			walk_mapping(&walk, line);
 		} else if (walk.within) {
-			if (!walk.plain || !flags_are_plain(line + strlen("VmFlags:")))
+			if (!walk.plain || !flags_are_plain(line + strlen("VmFlags:")) ||
+			    !policy_is_plain(walk.at))
 				break;
 			walk.at = walk.mapping_end;
 		}
@@ -264,4 +302,41 @@ bool quiet_is_plain(uintptr_t start, uintptr_t end)
 	if (smaps)
 		fclose(smaps);
 	return walk.at >= walk.end;
+}
+
+/* ------------------------------------------------------------------ locked memory */
+
+/* Whether the process has locked any memory: what follows is slow. */
+static bool locks_memory(void)
+{
+	FILE *status = fopen("/proc/self/status", "rce");
+	unsigned long kib = 0;
+	char line[128];
+
+	while (status && fgets(line, sizeof(line), status))
+		if (sscanf(line, "VmLck: %lu", &kib) == 1)
+			break;
+	if (status)
+		fclose(status);
+	return kib;
+}
+
+bool quiet_is_locked(uintptr_t at)
+{
+	struct plain_walk walk = {.at = at, .end = at + 1};
+	FILE *smaps = locks_memory() ? fopen("/proc/self/smaps", "rce") : NULL;
+	bool locked = false;
+	char line[512];
+
+	while (smaps && walk.mapping_end <= at && fgets(line, sizeof(line), smaps))
+		walk_mapping(&walk, line);
+	while (smaps && walk.within && fgets(line, sizeof(line), smaps)) {
+		if (!text_begins(line, "VmFlags:"))
+			continue;
+		locked = strstr(line, " lo ");
+		walk.within = false;
+	}
+	if (smaps)
+		fclose(smaps);
+	return locked;
 }

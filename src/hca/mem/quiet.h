@@ -23,4 +23,7 @@ const char *quiet_held_by(void);
  * written, and without any property that mapping it anew would lose. */
 bool quiet_is_plain(uintptr_t start, uintptr_t end);
 
+/* Whether the mapping at the address is locked (mlock()). */
+bool quiet_is_locked(uintptr_t at);
+
 #endif
