@@ -418,6 +418,7 @@ static void after_fork_in_child(void)
 		return;
 	park_leave();
 	convert_leave(hca);
+	lock_forget_sleepers();
 	hca_init_locks(hca);
 	daemon_leave(&hca->conn);
 	let_go(&hca->event_fd);
