@@ -286,6 +286,7 @@ static void leave_link(struct link *link)
 	list_init(&link->node);
 	list_init(&link->waiters);
 	atomic_store(&link->has_waiters, false);
+	atomic_store_explicit(&link->owing, NULL, memory_order_relaxed);
 	link->can_vm = link->direct = false;
 	mapped_leave(link);
 	if (link->memory && !link->self) {

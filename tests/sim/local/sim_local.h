@@ -325,6 +325,7 @@ struct link {
 	struct list backlog;
 	uint32_t backlog_count;
 	bool waits[QPS];
+	struct qp *owing; /* the queue pair whose acknowledgement another one's record may carry */
 };
 
 void links_init(void);
@@ -405,7 +406,7 @@ struct qp {
 	uint8_t head[LOCAL_HEAD_BYTES];
 	uint32_t head_length;
 	struct link *link;
-	bool watched, watched_receive, owes_ack;
+	bool watched, watched_receive;
 	uint32_t own_hazards[OWN_HAZARDS], own_count;
 	uint32_t held_bytes, held_count;
 	uint32_t losses;     /* requests that the fabric still loses in a row */
@@ -531,7 +532,7 @@ struct totals {
 		hostile, ring_full, rnr, holds, hold_refused, refused_reads, calm, drains,
 		drained_late, lent, not_lent, forks, child_requests, mapped, imported,
 		refused_in_part, binds, windows_later, invalidated_by_peer, through_windows,
-		wrong_windows;
+		wrong_windows, carried;
 };
 extern struct totals totals;
 
