@@ -1,11 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A four-byte mutex for fast paths: one uncontended atomic operation to take it, one to release it,
- * both inline. A waiting thread spins briefly (the holder usually releases it soon), then sleeps in
- * a futex. glibc's mutex costs about three times as much uncontended, which is more than a small
- * message. Not recursive, not shared between processes, not fair.
+ * A four-byte mutex for fast paths: one uncontended atomic operation to take it, a plain store to
+ * release it, both inline. A waiting thread spins briefly (the holder usually releases it soon),
+ * then sleeps in a futex. glibc's mutex costs several times as much uncontended, which is more than
+ * a small message. Not recursive, not shared between processes, not fair. Releasing is no barrier
+ * between the holder's stores and its later loads.
  *
- * word: 0 free, 1 held, 2 held and a thread sleeps (or may sleep). Ranks: lock_rank.h.
+ * word: 0 free, 1 held. Ranks: lock_rank.h.
+ *
+ * A releasing thread must see that another one sleeps, or the latter that the lock is free:
+ *   who releases  stores word := 0, then loads lock_sleepers of the lock's bucket, and wakes a
+ *                 thread if it isn't 0. No barrier between; the compiler keeps the order
+ *   who sleeps    raises lock_sleepers, then calls membarrier(PRIVATE_EXPEDITED), then tries the
+ *                 lock once more. membarrier() executes a full barrier on every processor that runs
+ *                 a thread of this process: a thread that has loaded lock_sleepers before it, has
+ *                 stored word := 0 before it, too
+ * Where membarrier() is refused, a sleeping thread looks again each LOCK_LOOK_NS instead.
+ * lock_sleepers is apart from the locks: the thread that takes a lock next may free it.
  */
 #ifndef VERBENA_BASE_LOCK_H
 #define VERBENA_BASE_LOCK_H
@@ -21,8 +32,19 @@ struct CAPABILITY("lock") lock {
 	LOCK_RANK_MEMBER
 };
 
+enum { LOCK_BUCKETS = 64 };
+/* How many threads sleep, by their lock's address. */
+extern _Atomic uint32_t lock_sleepers[LOCK_BUCKETS];
+
+static inline _Atomic uint32_t *lock_sleepers_of(const struct lock *lock)
+{
+	return &lock_sleepers[((uintptr_t)lock >> 6) % LOCK_BUCKETS];
+}
+
 void lock_wait(struct lock *lock); /* out of line: another thread holds it */
 void lock_wake(struct lock *lock);
+/* In a forked child: the threads that slept are the parent's. */
+void lock_forget_sleepers(void);
 
 /* Initialises the lock of a new object. No other thread knows the object yet, so the analysis
  * counts the lock as held for the rest of the calling function. */
@@ -70,8 +92,11 @@ static inline void lock_give(struct lock *lock) RELEASE(*lock) NO_THREAD_SAFETY_
 static inline void lock_give(struct lock *lock)
 {
 	rank_given(lock);
-	if (__builtin_expect(atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2,
-			     0))
+	const _Atomic uint32_t *sleepers = lock_sleepers_of(lock);
+
+	atomic_store_explicit(&lock->word, 0, memory_order_release);
+	atomic_signal_fence(memory_order_seq_cst); /* of the compiler only; see above */
+	if (__builtin_expect(atomic_load_explicit(sleepers, memory_order_relaxed) != 0, 0))
 		lock_wake(lock);
 }
 

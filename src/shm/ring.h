@@ -121,6 +121,12 @@ static inline uint32_t ring_slots_for(uint32_t payload)
 	return (RING_HEADER + payload + RING_SLOT - 1) / RING_SLOT;
 }
 
+/* Bytes of the record's last slot behind its payload. */
+static inline uint32_t ring_spare(uint32_t payload)
+{
+	return -(RING_HEADER + payload) % RING_SLOT;
+}
+
 /* The consumer's position as it last published it. The load is relaxed: the caller has a fence of
  * its own. */
 static inline uint32_t ring_consumed(const struct ring_tx *tx)

@@ -81,6 +81,8 @@ static void put(const struct ring_header *head, const void *payload, uint32_t si
 	h->length = head->length;
 	if (size)
 		memcpy((uint8_t *)h + RING_HEADER, payload, size);
+	if (h->kind & REC_CARRIES && ring_spare(size) >= sizeof(struct record_ack))
+		record_carry(h, size, (struct record_ack){head->dst, head->src, head->ack});
 	ring_commit(&victim.tx, h, size);
 }
 
@@ -95,7 +97,8 @@ static struct ring_header head_for(struct input *in, unsigned int qp)
 	bool response = kind % (REC_KINDS + 1) >= REC_ACK;
 
 	return (struct ring_header){
-		.kind = kind < 240   ? kind % (REC_KINDS + 1)
+		.kind = kind < 200   ? kind % (REC_KINDS + 1)
+			: kind < 240 ? kind % (REC_KINDS + 1) | REC_CARRIES
 			: kind < 248 ? REC_LEAVE + kind % 2
 				     : kind,
 		.flags = input_u8(in),

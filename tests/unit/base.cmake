@@ -8,4 +8,5 @@ verbena_unit_test(base_lock_rank SOURCES ${CMAKE_CURRENT_LIST_DIR}/base/test_loc
 if(TARGET test_base_lock_rank)
 	target_compile_definitions(test_base_lock_rank PRIVATE VERBENA_LOCK_RANKS)
 endif()
+verbena_unit_test(base_lock SOURCES ${CMAKE_CURRENT_LIST_DIR}/base/test_lock.c LIBS verbena_base Threads::Threads)
 verbena_unit_test(base_env SOURCES ${CMAKE_CURRENT_LIST_DIR}/base/test_env.c LIBS verbena_base)

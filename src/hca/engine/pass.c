@@ -44,7 +44,10 @@ static unsigned int link_drain(struct hca *hca, struct link *link) REQUIRES(hca-
 	unsigned int n = 0;
 
 	while (n < PASS_RECORDS && (payload = ring_peek(&link->rx, &h, &room, &error))) {
-		local_take_record(hca, link, &h, payload, room);
+		if (unlikely(h.kind & REC_CARRIES))
+			local_take_carrying(hca, link, &h, payload, room);
+		else
+			local_take_record(hca, link, &h, payload, room);
 		ring_pop(&link->rx, &h);
 		n++;
 	}

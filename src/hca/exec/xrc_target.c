@@ -147,6 +147,11 @@ enum xrc_place xrc_aim(struct qp *qp, uint32_t srqn)
 	struct srq *srq = srqs && srqn >> LIMIT_QP_BITS == hca->slot
 				  ? srqs[srqn & (LIMIT_QPS_PER_SLOT - 1)]
 				  : NULL;
+
+	/* The stand-in was aimed at it before, so it is of the target's domain. (Between hosts the
+	 * SRQ of a message that was taken before may be back in qp->srq, without the rest.) */
+	if (likely(srq && qp->srq == srq && qp->local))
+		return XRC_HERE;
 	const struct xrc_target *target = mcast_xrc_find(hca, stand_in_of(qp)->target);
 
 	if (unlikely(!srq && xrc_wire_elsewhere(qp, srqn)))

@@ -658,6 +658,14 @@ void link_ring(struct link *link)
 		log_debug("doorbell of process %d: %s", link->pid, strerror(-err));
 }
 
+void link_forget_owing(struct link *link, const struct local_conn *conn)
+{
+	lock_take(&link->tx_lock);
+	if (atomic_load_explicit(&link->owing, memory_order_relaxed) == conn)
+		atomic_store_explicit(&link->owing, NULL, memory_order_relaxed);
+	lock_give(&link->tx_lock);
+}
+
 static bool backlog_add(struct link *link, const struct ring_header *header, const void *payload,
 			uint32_t size) REQUIRES(link->tx_lock)
 {

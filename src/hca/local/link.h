@@ -94,6 +94,8 @@
 
 #define LINK_ANY_QP WIRE_MULTICAST_QPN /* no QP has this number */
 
+struct local_conn;
+
 enum link_state { LINK_WISHED, LINK_ASKED, LINK_UP, LINK_ENDING, LINK_ENDING_WANTED, LINK_DOWN };
 
 /* A record that is to be sent as soon as the ring, which was full, has room. */
@@ -159,6 +161,10 @@ struct link {
 	/* `waiters` or the backlog may not be empty, or their wait is over. Atomic, because each
 	 * pass reads it without tx_lock. */
 	_Atomic bool has_waiters;
+	/* The connection that owed an acknowledgement last, which a record of another one may carry
+	 * (core/local_qp.h), or NULL. Written under hca.engine, and by the connection's end under
+	 * tx_lock as well (link_forget_owing()); who uses the connection holds tx_lock. */
+	struct local_conn *_Atomic owing;
 	struct ring_rx rx;	    /* under hca.engine */
 	struct groups_known source; /* of the peer's last datagram; under hca.engine */
 	struct list node;	    /* on hca.links; under hca.engine */
@@ -310,10 +316,14 @@ void link_ring(struct link *link);
 /* Whether a record to the QP `qpn` of the peer's may complete to an armed CQ: the caller has found
  * that some CQ is armed. */
 bool link_qp_is_armed(const struct link *link, uint32_t qpn);
-/* After a batch of link_send() for the QP `qpn` (LINK_ANY_QP: for several, for none, or the peer is
- * to look at its waiting QPs): rings the peer's doorbell if the peer asks for that (struct
- * pub_header). */
-static inline void link_notify_qp(struct link *link, uint32_t qpn)
+/* The connection ends: no record carries its acknowledgement any more. hca.engine is held. */
+void link_forget_owing(struct link *link, const struct local_conn *conn)
+	REQUIRES(link->hca->engine);
+
+/* After a batch of link_send() for the QPs `qpn` and `other` (LINK_ANY_QP: for several, for none,
+ * or the peer is to look at its waiting QPs): rings the peer's doorbell if the peer asks for that
+ * (struct pub_header). */
+static inline void link_notify_qps(struct link *link, uint32_t qpn, uint32_t other)
 {
 	const struct pub_header *peer = &link->peer->header;
 
@@ -321,8 +331,12 @@ static inline void link_notify_qp(struct link *link, uint32_t qpn)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (unlikely(atomic_load_explicit(&peer->asleep, memory_order_relaxed)) ||
 	    (unlikely(atomic_load_explicit(&peer->armed_cqs, memory_order_relaxed)) &&
-	     link_qp_is_armed(link, qpn)))
+	     (link_qp_is_armed(link, qpn) || link_qp_is_armed(link, other))))
 		link_ring(link);
+}
+static inline void link_notify_qp(struct link *link, uint32_t qpn)
+{
+	link_notify_qps(link, qpn, qpn);
 }
 static inline void link_notify(struct link *link)
 {

@@ -20,7 +20,17 @@
 
 /* ------------------------------------------------------------------ records */
 
-void local_take_record(struct hca *hca, struct link *link, const struct ring_header *h,
+void local_take_carrying(struct hca *hca, struct link *link, struct ring_header *h,
+			 const uint8_t *payload, uint32_t room) REQUIRES(hca->engine)
+{
+	struct ring_header ack = record_carried(payload, room);
+
+	h->kind &= (uint8_t)~REC_CARRIES;
+	local_take_record(hca, link, &ack, payload, 0);
+	local_take_record(hca, link, h, payload, room);
+}
+
+void local_take_record(struct hca *hca, struct link *link, struct ring_header *h,
 		       const uint8_t *payload, uint32_t room) REQUIRES(hca->engine)
 {
 	uint32_t index = record_qpn(h->dst) & (LIMIT_QPS_PER_SLOT - 1);
@@ -65,7 +75,7 @@ void local_flush_acks(struct hca *hca) REQUIRES(hca->engine)
 		struct local_conn *conn = container_of(node, struct local_conn, ack_node);
 		struct qp *qp = conn->qp;
 
-		if (likely(!atomic_load_explicit(&conn->core.ack_pending, memory_order_relaxed)))
+		if (likely(!local_qp_owes(&conn->core)))
 			continue; /* a record has carried it */
 		lock_take(&qp->lock);
 		local_qp_flush_ack(&conn->core);
@@ -149,6 +159,7 @@ static void local_disconnect(struct qp *qp) REQUIRES(qp->lock)
 
 	local_qp_close(&conn->core);
 	list_del(&conn->ack_node);
+	link_forget_owing(conn->link, conn);
 	list_del(&conn->rnr_node);
 	list_del(&qp->srq_wait);
 	link_unwait(qp);

@@ -18,9 +18,13 @@ struct link;
 struct qp;
 
 /* ---- hca.engine is held */
-/* Handles a record that arrived by `link`. `payload` has at most `room` bytes in the ring. */
-void local_take_record(struct hca *hca, struct link *link, const struct ring_header *h,
+/* Handles a record that arrived by `link`. `h` is a copy, and is changed; `payload` has at most
+ * `room` bytes in the ring. */
+void local_take_record(struct hca *hca, struct link *link, struct ring_header *h,
 		       const uint8_t *payload, uint32_t room);
+/* The same for a record with REC_CARRIES, which becomes two. */
+void local_take_carrying(struct hca *hca, struct link *link, struct ring_header *h,
+			 const uint8_t *payload, uint32_t room);
 /* Sends the acknowledgements that no record has carried since the last pass. */
 void local_flush_acks(struct hca *hca);
 /* Handles timers of messages that wait for a receive. Returns when to look again (ns; UINT64_MAX:

@@ -19,7 +19,10 @@ struct local_conn {
 	struct link *link;	 /* to the peer's process */
 	struct local_conn *next; /* of the same XRC initiator: xrc_carrier.h */
 	struct list ack_node;	 /* on hca.acks: an acknowledgement is owed; under engine */
-	struct list rnr_node;	 /* on hca.rnr: a responder's timer runs; under engine */
+	/* The peer's QP to which a record has carried an acknowledgement since the peer was last
+	 * notified; 0: none; LINK_ANY_QP: several. */
+	uint32_t carried_to;
+	struct list rnr_node; /* on hca.rnr: a responder's timer runs; under engine */
 	struct local_qp core;
 };
 

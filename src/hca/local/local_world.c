@@ -98,9 +98,24 @@ struct ring_header *world_ring_reserve(struct local_qp *lq,
 	return link_begin(link_from(lq), payload);
 }
 
+/* Has the record carry the acknowledgement that another QP owes the peer's process. */
+static inline void carry_owed(struct local_conn *conn, struct ring_header *h, uint32_t payload)
+{
+	struct local_conn *owing = atomic_load_explicit(&conn->link->owing, memory_order_acquire);
+
+	if (likely(!owing || owing == conn || !local_qp_owes(&owing->core)) ||
+	    ring_spare(payload) < sizeof(struct record_ack))
+		return;
+	const struct record_ack ack = local_qp_take_owed(&owing->core);
+
+	record_carry(h, payload, ack);
+	conn->carried_to = conn->carried_to ? LINK_ANY_QP : record_qpn(ack.dst);
+}
+
 void world_ring_commit(struct local_qp *lq, struct ring_header *h,
 		       uint32_t payload) NO_THREAD_SAFETY_ANALYSIS
 {
+	carry_owed(local_conn_of(lq), h, payload);
 	link_send(link_from(lq), h, payload);
 }
 
@@ -117,10 +132,13 @@ void world_ring_control(struct local_qp *lq, const struct ring_header *h, const 
 
 void world_ring_notify(struct local_qp *lq)
 {
+	struct local_conn *conn = local_conn_of(lq);
+	uint32_t qpn = lq->type == IBV_QPT_XRC_SEND ? lq->srqn : lq->attr->dest_qp_num;
+
 	/* What a QP puts into the ring is for the QP that it is connected to, or for one SRQ:
 	 * world_current() notifies before another one's turn. */
-	link_notify_qp(link_from(lq),
-		       lq->type == IBV_QPT_XRC_SEND ? lq->srqn : lq->attr->dest_qp_num);
+	link_notify_qps(conn->link, qpn, unlikely(conn->carried_to) ? conn->carried_to : qpn);
+	conn->carried_to = 0;
 }
 
 void world_ring_wait(struct local_qp *lq)
@@ -654,7 +672,8 @@ void world_owe_ack(struct local_qp *lq)
 	struct hca *hca = conn->qp->hca;
 
 	lock_assert_held(&hca->engine);
-	atomic_store_explicit(&lq->ack_pending, true, memory_order_relaxed);
+	if (atomic_load_explicit(&conn->link->owing, memory_order_relaxed) != conn)
+		atomic_store_explicit(&conn->link->owing, conn, memory_order_release);
 	if (list_empty(&conn->ack_node))
 		list_add_tail(&hca->acks, &conn->ack_node);
 }

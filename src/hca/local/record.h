@@ -39,6 +39,9 @@
  *   FATAL       the other side's QP refused a one-sided operation that the sender executed: imm is
  *               enum ibv_event_type to raise; the QP goes to the error state
  *   GONE        the answer to PULL, of UC: the sender has given request msn up
+ * Any record of these may carry the acknowledgement of another QP of its sender to a QP of its
+ * receiver: REC_CARRIES in `kind`, and struct record_ack in the last bytes of its last slot, which
+ * the payload leaves free. It counts as an ACK that came right before the record.
  * An initiator of XRC sends its requests with REC_XRC in `kind` and the SRQ's number in `dst` (with
  * the epoch of the target QP); the responder finds the QP by `src`. Responses are as above, and
  * come from the target QP's number.
@@ -52,6 +55,8 @@
  */
 #ifndef VERBENA_HCA_LOCAL_RECORD_H
 #define VERBENA_HCA_LOCAL_RECORD_H
+
+#include <string.h>
 
 #include "hca/exec/arrival.h"
 #include "shm/ring.h"
@@ -81,7 +86,9 @@ enum record_kind {
 	REC_FRAME, /* to no single QP */
 };
 
-#define REC_XRC 0x80 /* a bit of ring_header.kind */
+#define REC_CARRIES 0x20 /* bits of ring_header.kind */
+#define REC_XRC 0x80
+_Static_assert(REC_FRAME < REC_CARRIES, "the bits are apart from the kinds");
 #define REC_XRC_PACKET (REC_XRC | 0x40)
 #define REC_XRC_STRANGER (REC_XRC | 0x41)
 /* REC_FRAME's imm. */
@@ -94,6 +101,13 @@ enum record_flag {
 	REC_LAST = 8,
 	REC_INVALIDATE = 16,
 	REC_RNR_SHIFT = 5, /* the requester's rnr_retry in bits 5 to 7 */
+};
+
+/* The acknowledgement that a record carries: as in the header of an ACK. */
+struct record_ack {
+	uint32_t dst;
+	uint32_t src;
+	uint32_t ack;
 };
 
 /* A segment as the sender's program posted it: the receiver looks the key up in the sender's
@@ -156,6 +170,38 @@ static inline uint8_t record_epoch(uint32_t address)
 static inline uint32_t record_address(uint32_t qpn, uint32_t epoch)
 {
 	return (qpn & 0xffffff) | epoch << 24;
+}
+
+/*
+ * Puts the acknowledgement into the record `h` with `payload` bytes, which leave room for it. Field
+ * by field: a copy in wider pieces would have to wait until its source has left the store buffer,
+ * behind the record's other stores, for as long as a cache line takes from the peer.
+ */
+static inline void record_carry(struct ring_header *h, uint32_t payload, struct record_ack ack)
+{
+	uint32_t end = RING_HEADER + payload + ring_spare(payload);
+	struct record_ack *to = (struct record_ack *)((uint8_t *)h + end) - 1;
+
+	to->dst = ack.dst;
+	to->src = ack.src;
+	to->ack = ack.ack;
+	h->kind |= REC_CARRIES;
+}
+
+/* The acknowledgement that a record carried whose payload has `room` bytes, as a record of its own.
+ * `payload` is shared memory, which is copied. */
+static inline struct ring_header record_carried(const uint8_t *payload, uint32_t room)
+{
+	struct record_ack ack;
+
+	memcpy(&ack, payload + room - sizeof(ack), sizeof(ack));
+	return (struct ring_header){
+		.kind = REC_ACK,
+		.flags = REC_ACKS,
+		.dst = ack.dst,
+		.src = ack.src,
+		.ack = ack.ack,
+	};
 }
 
 /* What the completion of the receive that a message took reports of the message. */

@@ -79,7 +79,7 @@ static struct stand_in *stand_in_for(struct hca *hca, struct link *link, uint32_
 	return stand_in_make(hca, link, initiator);
 }
 
-void xrc_take_record(struct hca *hca, struct link *link, const struct ring_header *h,
+void xrc_take_record(struct hca *hca, struct link *link, struct ring_header *h,
 		     const uint8_t *payload, uint32_t room)
 {
 	if (unlikely(h->kind == REC_XRC_PACKET || h->kind == REC_XRC_STRANGER)) {
@@ -90,13 +90,12 @@ void xrc_take_record(struct hca *hca, struct link *link, const struct ring_heade
 
 	if (unlikely(!si))
 		return;
-	struct ring_header inner = *h;
 	struct qp *qp = &si->qp;
 
-	inner.kind &= (uint8_t)~REC_XRC;
+	h->kind &= (uint8_t)~REC_XRC;
 	lock_take(&qp->lock);
-	if (likely(qp->state != IBV_QPS_ERR && local_link_of(qp) == link && inner.kind < REC_KINDS))
-		local_qp_record(&qp->local->core, &inner, payload, room);
+	if (likely(qp->state != IBV_QPS_ERR && local_link_of(qp) == link && h->kind < REC_KINDS))
+		local_qp_record(&qp->local->core, h, payload, room);
 	lock_give(&qp->lock);
 }
 

@@ -13,8 +13,8 @@
 
 #include "hca/exec/xrc_target.h"
 
-/* Handles a record with REC_XRC. */
-void xrc_take_record(struct hca *hca, struct link *link, const struct ring_header *h,
+/* Handles a record with REC_XRC, which it clears. */
+void xrc_take_record(struct hca *hca, struct link *link, struct ring_header *h,
 		     const uint8_t *payload, uint32_t room);
 /* Calls `what` for each stand-in that is connected by the link. */
 void xrc_for_each_of_link(struct hca *hca, const struct link *link, void (*what)(struct qp *qp));

@@ -286,6 +286,7 @@ static void leave_link(struct link *link)
 	list_init(&link->node);
 	list_init(&link->waiters);
 	atomic_store(&link->has_waiters, false);
+	atomic_store_explicit(&link->owing, NULL, memory_order_relaxed);
 	link->can_vm = link->direct = false;
 	mapped_leave(link);
 	if (link->memory && !link->self) {
@@ -418,6 +419,7 @@ static void after_fork_in_child(void)
 		return;
 	park_leave();
 	convert_leave(hca);
+	lock_forget_sleepers();
 	hca_init_locks(hca);
 	daemon_leave(&hca->conn);
 	let_go(&hca->event_fd);

@@ -48,6 +48,13 @@ static uint32_t drain(struct process *p, struct link *link)
 		      "length %u",
 		      link->peer->number, h.kind, h.flags, h.dst, h.src, h.msn, h.ack, h.imm,
 		      h.length);
+		if (h.kind & REC_CARRIES) {
+			const struct ring_header ack = record_carried(payload, room);
+
+			h.kind &= (uint8_t)~REC_CARRIES;
+			trace("it carries: dst 0x%x src 0x%x ack %u", ack.dst, ack.src, ack.ack);
+			take_record(p, link, &ack, payload, 0);
+		}
 		take_record(p, link, &h, payload, room);
 		ring_pop(&link->rx, &h);
 		n++;

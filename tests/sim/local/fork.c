@@ -62,7 +62,7 @@ static void leave_qp(struct qp *qp)
 {
 	qp->lock = (struct mutex){0};
 	qp->own_rq.lock = (struct mutex){0};
-	qp->watched = qp->watched_receive = qp->owes_ack = false;
+	qp->watched = qp->watched_receive = false;
 	qp->own_count = qp->held_bytes = qp->held_count = 0;
 	if (qp->connected)
 		local_qp_leave(&qp->lq);

@@ -352,7 +352,7 @@ static void mutate(struct ring_header *h, uint32_t payload)
 	if (!rng_chance(&sim.rng, 100))
 		return;
 	totals.hostile++;
-	switch (rng_below(&sim.rng, 8)) {
+	switch (rng_below(&sim.rng, 9)) {
 	case 0:
 		h->kind = (uint8_t)rng_below(&sim.rng, REC_KINDS + 1);
 		if (h->kind == RING_PAD)
@@ -377,6 +377,9 @@ static void mutate(struct ring_header *h, uint32_t payload)
 	case 6:
 		h->src ^= 1u << rng_below(&sim.rng, 32);
 		break;
+	case 7:
+		h->kind ^= REC_CARRIES;
+		break;
 	default:
 		if (payload)
 			((uint8_t *)h)[RING_HEADER + rng_below(&sim.rng, payload)] ^=
@@ -388,7 +391,9 @@ void link_send(struct link *link, struct ring_header *h, uint32_t payload)
 {
 	if (sim.plan.hostile == link->process->number + 1)
 		mutate(h, payload);
-	totals.kinds[h->kind < REC_KINDS ? h->kind : REC_KINDS]++;
+	uint8_t kind = h->kind & (uint8_t)~REC_CARRIES;
+
+	totals.kinds[kind < REC_KINDS ? kind : REC_KINDS]++;
 	trace("to process %u: kind %u flags 0x%x dst 0x%x src 0x%x msn %u ack %u imm %u length %u",
 	      link->peer->number, h->kind, h->flags, h->dst, h->src, h->msn, h->ack, h->imm,
 	      h->length);

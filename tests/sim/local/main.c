@@ -124,6 +124,7 @@ static bool totals_print(void)
 		{"links lost", totals.cuts},
 		{"lost in a fabric", totals.losses},
 		{"records mutated", totals.hostile},
+		{"acks carried", totals.carried},
 		{"full rings", totals.ring_full},
 		{"no receive", totals.rnr},
 		{"no tag at first", totals.unmatched},

@@ -326,6 +326,7 @@ struct link {
 	struct list backlog;
 	uint32_t backlog_count;
 	bool waits[QPS];
+	struct qp *owing; /* the queue pair whose acknowledgement another one's record may carry */
 };
 
 void links_init(void);
@@ -408,7 +409,7 @@ struct qp {
 	uint32_t looks;	    /* and how often; see matches_nothing() */
 	uint32_t head_length;
 	struct link *link;
-	bool watched, watched_receive, owes_ack;
+	bool watched, watched_receive;
 	uint32_t own_hazards[OWN_HAZARDS], own_count;
 	uint32_t held_bytes, held_count;
 	uint32_t losses;     /* requests that the fabric still loses in a row */
@@ -536,7 +537,7 @@ struct totals {
 		hostile, ring_full, rnr, holds, hold_refused, refused_reads, calm, drains,
 		drained_late, lent, not_lent, forks, child_requests, mapped, imported,
 		refused_in_part, binds, windows_later, invalidated_by_peer, through_windows,
-		mapped_windows, wrong_windows, unmatched;
+		mapped_windows, wrong_windows, unmatched, carried;
 };
 extern struct totals totals;
 

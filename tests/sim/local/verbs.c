@@ -383,6 +383,8 @@ static void disconnect(struct qp *qp)
 	qp->process->acks[qp->index] = false;
 	mutex_take(&qp->link->tx_lock);
 	qp->link->waits[qp->index] = false;
+	if (qp->link->owing == qp)
+		qp->link->owing = NULL;
 	mutex_give(&qp->link->tx_lock);
 	qp->watched = qp->watched_receive = false;
 	if (qp->rq->shared)

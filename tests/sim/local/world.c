@@ -50,6 +50,22 @@ struct ring_header *world_ring_reserve(struct local_qp *lq, uint32_t payload)
 	return link_begin(qp_of(lq)->link, payload);
 }
 
+/* Has the record carry the acknowledgement that another QP owes the peer's process. */
+static void carry_owed(const struct qp *qp, struct ring_header *h, uint32_t payload)
+{
+	struct qp *owing = qp->link->owing;
+
+	if (!owing || owing == qp || !local_qp_owes(&owing->lq) ||
+	    ring_spare(payload) < sizeof(struct record_ack))
+		return;
+	if (!owing->connected || owing->link != qp->link)
+		fail("QP 0x%x carries an acknowledgement of one that has ended", qp->qpn);
+	task_yield("carry_owed");
+	record_carry(h, payload, local_qp_take_owed(&owing->lq));
+	task_yield("carry_owed, taken");
+	totals.carried++;
+}
+
 void world_ring_commit(struct local_qp *lq, struct ring_header *h, uint32_t payload)
 {
 	struct qp *qp = qp_of(lq);
@@ -60,7 +76,8 @@ void world_ring_commit(struct local_qp *lq, struct ring_header *h, uint32_t payl
 	if (h->kind == REC_WRITE_DATA || h->kind == REC_SEND_DATA)
 		oracle_moves(qp);
 	task_yield("world_ring_commit");
-	link_send(qp_of(lq)->link, h, payload);
+	carry_owed(qp, h, payload);
+	link_send(qp->link, h, payload);
 }
 
 void world_ring_abandon(struct local_qp *lq, uint32_t payload)
@@ -884,8 +901,9 @@ void world_owe_ack(struct local_qp *lq)
 {
 	struct qp *qp = qp_of(lq);
 
-	atomic_store_explicit(&lq->ack_pending, true, memory_order_relaxed);
 	qp->process->acks[qp->index] = true;
+	qp->link->owing = qp;
+	task_yield("world_owe_ack");
 }
 
 /* ------------------------------------------------------------------ for people */

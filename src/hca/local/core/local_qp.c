@@ -41,7 +41,7 @@ void local_qp_leave(struct local_qp *lq)
 	list_init(&lq->held);
 	lq->responder = LOCAL_HALTED;
 	lq->flow = LOCAL_TAKES;
-	lq->ack_pending = false;
+	local_told(lq, atomic_load_explicit(&lq->owed_msn, memory_order_relaxed));
 }
 
 void local_qp_relink(struct local_qp *lq)
@@ -107,10 +107,23 @@ void local_qp_flush_ack(struct local_qp *lq)
 {
 	struct ring_header h = {0};
 
-	if (!atomic_load_explicit(&lq->ack_pending, memory_order_relaxed))
+	if (!local_qp_owes(lq))
 		return;
 	local_fill_record(lq, &h, REC_ACK, 0, lq->sender_epoch);
 	world_ring_control(lq, &h, NULL, 0);
+}
+
+struct record_ack local_qp_take_owed(struct local_qp *lq)
+{
+	/* Acquire: the addresses were set before the first acknowledgement was owed. */
+	uint32_t owed = atomic_load_explicit(&lq->owed_msn, memory_order_acquire);
+
+	local_told(lq, owed);
+	return (struct record_ack){
+		.dst = record_address(lq->attr->dest_qp_num, lq->sender_epoch),
+		.src = record_address(lq->qpn, lq->epoch),
+		.ack = owed,
+	};
 }
 
 void local_qp_record(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,

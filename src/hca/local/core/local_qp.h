@@ -65,6 +65,22 @@
  * responder only: it stands for the target QP in the process that has the SRQ. world_aim() finds
  * the SRQ that a record names; what follows, until the next one, is for that SRQ.
  *
+ * Acknowledgements. All requests below `owed_msn` are executed, and their receives have completed;
+ * an acknowledgement is owed while `told_msn` differs.
+ *   owed_msn  written by local_owe_ack(), under the QP's lock
+ *   told_msn  written, with the value of owed_msn, by the thread that is about to put that
+ *             acknowledgement into the ring: under the QP's lock by local_fill_record(), for a
+ *             record of this QP to the same life of the peer; or without it by
+ *             local_qp_take_owed(), for a record of another QP to the same process, while the
+ *             thread has the ring's producer lock, within which it commits that record.
+ *             fail_unmapped() makes it differ again: the record isn't sent. local_qp_leave(),
+ *             after fork(), sends nothing
+ * The invariant: what an acknowledgement in the ring says has been executed; and if told_msn is
+ * n, an acknowledgement up to n is in the ring, or a thread that holds the QP's lock, or the
+ * ring's, is about to put it there. Two threads may tell the same number; then told_msn may go back
+ * to a number that isn't owed_msn any more, and the last one is told once more. So an
+ * acknowledgement may come twice, and after a larger one, and says nothing new then.
+ *
  * Flags. Each may be set in any of the states above, so none is part of an enum. All are changed
  * under the QP's lock.
  *   flag         set by                              cleared by
@@ -82,10 +98,6 @@
  *                local_lose_stream()
  *   met          local_lose_stream(): a WRITE    never, like `self`
  *                of the peer's was being placed
- *   ack_pending  world_owe_ack(): a request was      local_fill_record(), when a record for the
- *                executed (hca.engine is held, too); same life of the peer carries it;
- *                fail_unmapped(): the record that    local_qp_leave(), after fork()
- *                carried it isn't sent
  */
 #ifndef VERBENA_HCA_LOCAL_CORE_LOCAL_QP_H
 #define VERBENA_HCA_LOCAL_CORE_LOCAL_QP_H
@@ -182,15 +194,13 @@ struct local_qp {
 	uint32_t srqn;		 /* XRC_SEND: of the request that is being started */
 
 	/* ---- responder */
-	uint8_t responder;    /* enum local_responder */
-	uint8_t flow;	      /* enum local_flow */
-	uint8_t write;	      /* enum local_write */
-	uint8_t sender_epoch; /* the peer's life that sent request 0 */
-	uint32_t arrived_msn; /* of the next request to arrive */
-	uint32_t done_msn;    /* all requests below it are executed: what ACKs say */
-	/* An acknowledgement is owed. Written under the QP's lock; atomic, because the thread that
-	 * flushes acknowledgements reads it under hca.engine only. */
-	_Atomic bool ack_pending;
+	uint8_t responder;		     /* enum local_responder */
+	uint8_t flow;			     /* enum local_flow */
+	uint8_t write;			     /* enum local_write */
+	uint8_t sender_epoch;		     /* the peer's life that sent request 0 */
+	uint32_t arrived_msn;		     /* of the next request to arrive */
+	uint32_t done_msn;		     /* all requests below it are executed: what ACKs say */
+	_Atomic uint32_t owed_msn, told_msn; /* see above */
 	bool cut; /* UC: messages before the next one may be lost with a link */
 	bool met; /* UC: pieces of a WRITE of `sender_epoch` came, though none was complete */
 	uint32_t write_done; /* PLACING: bytes of the WRITE that are in place */
@@ -246,6 +256,14 @@ void local_qp_record(struct local_qp *lq, const struct ring_header *h, const uin
 void local_qp_receive_posted(struct local_qp *lq);
 /* Sends the acknowledgement that is owed, if no record has carried it. */
 void local_qp_flush_ack(struct local_qp *lq);
+static inline bool local_qp_owes(const struct local_qp *lq)
+{
+	return atomic_load_explicit(&lq->owed_msn, memory_order_relaxed) !=
+	       atomic_load_explicit(&lq->told_msn, memory_order_relaxed);
+}
+/* Takes the acknowledgement that is owed, for a record of another QP; see above. Needs no lock of
+ * this QP, which can't end meanwhile. */
+struct record_ack local_qp_take_owed(struct local_qp *lq);
 
 /* Whether a message waits here, or is coming into a receive. */
 bool local_qp_waits(const struct local_qp *lq);

@@ -28,7 +28,7 @@ enum local_outcome local_fail_receive(struct local_qp *lq, const struct recv_wqe
 	if (local_reliable(lq))
 		local_send_nak(lq, h->msn, there);
 	else
-		world_owe_ack(lq);
+		local_owe_ack(lq);
 	world_fail(lq, -1);
 	return LOCAL_REQUEST_REFUSED;
 }

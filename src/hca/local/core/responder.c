@@ -41,7 +41,7 @@ void local_send_nak(struct local_qp *lq, uint32_t msn, enum ibv_wc_status status
 enum local_outcome local_request_done(struct local_qp *lq)
 {
 	lq->done_msn++;
-	world_owe_ack(lq);
+	local_owe_ack(lq);
 	return LOCAL_REQUEST_DONE;
 }
 
@@ -208,7 +208,7 @@ static void local_reopen(struct local_qp *lq)
 		lq->done_msn += lq->lost;
 		lq->lost = 0;
 		lq->flow = LOCAL_TAKES;
-		world_owe_ack(lq);
+		local_owe_ack(lq);
 	} else if (lq->flow == LOCAL_REFUSES) {
 		lq->flow = LOCAL_TAKES;
 		local_answer(lq, REC_AGAIN, lq->arrived_msn, 0);

@@ -218,7 +218,7 @@ static enum step fail_unmapped(struct local_qp *lq, struct send_wqe *wqe,
 
 	world_ring_abandon(lq, payload);
 	if (acks) {
-		atomic_store_explicit(&lq->ack_pending, true, memory_order_relaxed);
+		local_told(lq, atomic_load_explicit(&lq->owed_msn, memory_order_relaxed) - 1);
 		local_qp_flush_ack(lq);
 	}
 	return fail_in_turn(lq, wqe, IBV_WC_LOC_PROT_ERR);

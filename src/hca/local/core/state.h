@@ -118,6 +118,12 @@ static inline void *local_body(struct ring_header *h)
 	return (uint8_t *)h + RING_HEADER;
 }
 
+/* The peer is told that all requests below `msn` are executed. */
+static inline void local_told(struct local_qp *lq, uint32_t msn)
+{
+	atomic_store_explicit(&lq->told_msn, msn, memory_order_relaxed);
+}
+
 /*
  * Fills in what every record of a QP carries, and the pending acknowledgement. `to` is the epoch of
  * the peer's life that the record is for; an acknowledgement is for the life that sent the
@@ -126,8 +132,7 @@ static inline void *local_body(struct ring_header *h)
 static inline void local_fill_record(struct local_qp *lq, struct ring_header *h,
 				     enum record_kind kind, uint8_t flags, uint8_t to)
 {
-	bool acks = atomic_load_explicit(&lq->ack_pending, memory_order_relaxed) &&
-		    to == lq->sender_epoch;
+	bool acks = local_qp_owes(lq) && to == lq->sender_epoch;
 	bool xrc = unlikely(lq->type == IBV_QPT_XRC_SEND);
 
 	h->kind = xrc ? kind | REC_XRC : kind;
@@ -136,7 +141,14 @@ static inline void local_fill_record(struct local_qp *lq, struct ring_header *h,
 	h->src = record_address(lq->qpn, lq->epoch);
 	h->ack = lq->done_msn;
 	if (acks)
-		atomic_store_explicit(&lq->ack_pending, false, memory_order_relaxed);
+		local_told(lq, atomic_load_explicit(&lq->owed_msn, memory_order_relaxed));
+}
+
+/* Requests were executed: the next record to the peer says so. */
+static inline void local_owe_ack(struct local_qp *lq)
+{
+	atomic_store_explicit(&lq->owed_msn, lq->done_msn, memory_order_release);
+	world_owe_ack(lq);
 }
 
 #endif
