@@ -40,9 +40,10 @@ static int flow_encode(const struct ibv_flow_attr *attr, struct proto_create_flo
 	if (!err && size > sizeof(request->specs))
 		err = EINVAL;
 	if (err) {
-		log_warn(
-			"ibv_create_flow: the specifications are too long, or one is of an unknown "
-			"kind");
+		log_warn("ibv_create_flow: %s",
+			 err == EOPNOTSUPP
+				 ? "flow actions (ACTION_HANDLE) aren't supported"
+				 : "the specifications are too long, or one is of an unknown kind");
 		return err;
 	}
 	request->type = attr->type;

@@ -2,6 +2,7 @@
 /* See commands.h. */
 #include "commands.h"
 
+#include <rdma/ib_user_ioctl_verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,6 +206,41 @@ static void body_mcast(struct packet *p, const struct client *c, struct input *i
 	add(p, &body, offsetof(struct ib_uverbs_attach_mcast, driver_data));
 }
 
+/* Device memory: the file that comes along (daemon_commands.c) has one page. */
+static void body_alloc_dm(struct packet *p, const struct client *c, struct input *in)
+{
+	uint8_t b = input_u8(in);
+	const struct proto_alloc_dm body = {.length = b < 192 ? b * 22u : (uint64_t)b << b % 60};
+
+	(void)c;
+	ADD(p, body);
+}
+
+static void body_dm_handle(struct packet *p, const struct client *c, struct input *in)
+{
+	const struct proto_handle body = {.handle = handle_of(c, PROTO_ALLOC_DM, in)};
+
+	ADD(p, body);
+}
+
+static void body_dm_mr(struct packet *p, const struct client *c, struct input *in)
+{
+	struct proto_reg_dm_mr body = {
+		.offset = input_u8(in), .length = input_u8(in), .access = input_u8(in)};
+
+	body.pd = PD(c, in);
+	body.dm = handle_of(c, PROTO_ALLOC_DM, in);
+	body.access |= body.access & 0x80 ? 0 : IB_UVERBS_ACCESS_ZERO_BASED;
+	ADD(p, body);
+}
+
+static void body_null_mr(struct packet *p, const struct client *c, struct input *in)
+{
+	const struct proto_handle body = {.handle = PD(c, in)};
+
+	ADD(p, body);
+}
+
 /* A handle alone, at the place that the kernel's structure has it. */
 static void body_destroy(struct packet *p, const struct client *c, struct input *in)
 {
@@ -215,6 +251,7 @@ static void body_destroy(struct packet *p, const struct client *c, struct input 
 		{IB_USER_VERBS_CMD_DEALLOC_PD, IB_USER_VERBS_CMD_ALLOC_PD, false},
 		{IB_USER_VERBS_CMD_DEREG_MR, IB_USER_VERBS_CMD_REG_MR, false},
 		{IB_USER_VERBS_CMD_DEALLOC_MW, IB_USER_VERBS_CMD_ALLOC_MW, false},
+		{IB_USER_VERBS_CMD_CLOSE_XRCD, PROTO_OPEN_XRCD, false},
 		{IB_USER_VERBS_CMD_DESTROY_AH, IB_USER_VERBS_CMD_CREATE_AH, false},
 		{IB_USER_VERBS_CMD_DESTROY_CQ, IB_USER_VERBS_CMD_CREATE_CQ, true},
 		{IB_USER_VERBS_CMD_DESTROY_QP, IB_USER_VERBS_CMD_CREATE_QP, true},
@@ -464,11 +501,16 @@ static const struct {
 	{PROTO_XRC_RETURNS, body_xrc_returns, false, true},
 	{PROTO_CREATE_FLOW, body_flow, false, true},
 	{PROTO_DESTROY_FLOW, body_destroy_flow, false, false},
+	{PROTO_ALLOC_DM, body_alloc_dm, false, true},
+	{PROTO_FREE_DM, body_dm_handle, false, false},
+	{PROTO_IMPORT_DM, body_dm_handle, true, false},
+	{PROTO_REG_DM_MR, body_dm_mr, false, true},
+	{PROTO_ALLOC_NULL_MR, body_null_mr, false, true},
 };
 
 /* The last ones were added later, with numbers from 255 down, so that older inputs keep their
  * meaning. */
-enum { COMMANDS = sizeof(commands) / sizeof(commands[0]), LATER = 16, LAST = 255 };
+enum { COMMANDS = sizeof(commands) / sizeof(commands[0]), LATER = 21, LAST = 255 };
 
 enum { EX_HEADERS = sizeof(struct ib_uverbs_cmd_hdr) + sizeof(struct ib_uverbs_ex_cmd_hdr) };
 
@@ -550,6 +592,8 @@ static void learn_object(struct client *client, uint32_t command, const uint8_t 
 	/* An imported domain is used like the client's own. */
 	if (command == PROTO_IMPORT_PD)
 		command = IB_USER_VERBS_CMD_ALLOC_PD;
+	if (command == PROTO_REG_DM_MR || command == PROTO_ALLOC_NULL_MR)
+		command = IB_USER_VERBS_CMD_REG_MR;
 	*k = (struct known){command, words[0], words[1]};
 	client->count += client->count < KNOWN;
 }
@@ -591,7 +635,7 @@ static void take_reply(struct client *client, const uint8_t *packet, size_t size
 		command = 0;
 	if (!head.result)
 		learn(client, command, packet + sizeof(head), size - sizeof(head));
-	if (fds[0] >= 0 && client->event_fd < 0) {
+	if (command == PROTO_ATTACH && fds[0] >= 0 && client->event_fd < 0) {
 		client->event_fd = fds[0];
 		fds[0] = -1;
 	}

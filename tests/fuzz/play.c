@@ -100,7 +100,9 @@ static struct ring_header head_for(struct input *in, unsigned int qp)
 		.kind = kind < 200   ? kind % (REC_KINDS + 1)
 			: kind < 240 ? kind % (REC_KINDS + 1) | REC_CARRIES
 			: kind < 248 ? REC_LEAVE + kind % 2
-				     : kind,
+			: kind < 252 ? REC_FRAME
+			: kind < 254 ? REC_XRC | (REC_SEND + kind % 2)
+				     : REC_XRC_PACKET + kind % 2,
 		.flags = input_u8(in),
 		.dst = record_address(q->ibv.qp_num, q->epoch) + off_by(in),
 		.src = record_address(peer_qpn(qp), 1) + off_by(in),

@@ -19,7 +19,8 @@ COMMAND, ATTACH, CONTEXT, END, CTL, READ, ROUNDS, TABLE, SCARCE, RESTART = (
  DESTROY_CQ, DESTROY_QP, DESTROY_SRQ, DESTROY_CHANNEL, LINK, EX_QUERY, LINK_RETURN, RETURNED) = range(21)
 IMPORT_PD, UNIMPORT_PD, QUERY_MR, ROUTE = 25, 26, 27, 255
 ATTACH_GROUP, DETACH_GROUP = 254, 253
-CREATE_FLOW, DESTROY_FLOW = 250, 249
+CREATE_FLOW, DESTROY_FLOW = 241, 240
+ALLOC_DM, FREE_DM, IMPORT_DM, REG_DM_MR, NULL_MR = range(239, 234, -1)
 
 
 def command(client, which, *body, other=0, makes=None, cut=0):
@@ -80,6 +81,12 @@ def daemon_commands():
     yield (two + objects(2) + raw + flows + command(2, DESTROY_QP, 0) + command(2, DESTROY_FLOW, 0)
            + [CTL, 2] + [END, 2, 0])
     yield two + objects(2) + raw + flows + back + raw + flows + returned + flows + [END, 0, 0]
+    # Device memory: a buffer, regions in it and beyond, another process that imports it; null regions.
+    memory = (command(2, ALLOC_DM, 100, makes=0) + command(2, REG_DM_MR, 0, 200, 1, 0, 0, makes=1)
+              + command(2, REG_DM_MR, 255, 255, 1, 0, 0, makes=1) + command(2, NULL_MR, 0, makes=2))
+    yield (two + objects(2) + memory + command(3, IMPORT_DM, 0, other=2) + command(2, FREE_DM, 0) + [CTL, 2]
+           + command(2, FREE_DM, 0) + [END, 2, 0])
+    yield two + objects(2) + memory + back + memory + returned + [END, 0, 0]
     for n in (1, 2, 3, 5):
         yield [SCARCE, n] + two + objects(2) + raw + flows + [END, 0, 180]
         yield [SCARCE, n] + two + objects(2) + datagrams + groups + [END, 0, 180]

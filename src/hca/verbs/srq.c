@@ -436,8 +436,10 @@ static int execute_op(struct srq *srq, struct ibv_ops_wr *wr) REQUIRES(srq->lock
 	struct tags *tags = srq->tags;
 	int err = 0;
 
-	if (!tags->max_ops)
+	if (!tags->max_ops) {
+		log_info("ibv_post_srq_ops: the SRQ was made with max_ops 0, so it takes none");
 		return ENOMEM;
+	}
 	switch (wr->opcode) {
 	case IBV_WR_TAG_ADD:
 		err = tags_add(tags, wr);
@@ -450,6 +452,10 @@ static int execute_op(struct srq *srq, struct ibv_ops_wr *wr) REQUIRES(srq->lock
 	default:
 		return EINVAL;
 	}
+	if (err == ENOMEM)
+		log_info("ibv_post_srq_ops: the list of tags is full: it has the %u buffers that "
+			 "max_num_tags allows",
+			 tags->max_tags);
 	if (err && err != ENOENT)
 		return err;
 	/* The count is about the buffers before this operation, and about its own. */
