@@ -96,6 +96,10 @@ static void cable_note(struct sm *sm, const struct sm_job *job, uint32_t row, un
 		return;
 	sm->work->ports[near].peer = far;
 	sm->work->ports[far].peer = near;
+	/* It has answered by this cable, so what the last sweep knew of the port is over: without
+	 * that no way would lead to the node to read it again. */
+	if (sm->is_partial && sm_port_state(&sm->work->ports[far]) < PORT_INIT)
+		octet_set_low(&sm->work->ports[far].info[INFO_SPEED_SUPPORTED_STATE], PORT_INIT);
 }
 
 void node_info_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint16_t status)

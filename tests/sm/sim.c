@@ -716,6 +716,8 @@ int main(int argc, char **argv)
 		return sweep_measure(argv + 2);
 	for (uint64_t seed = first; seed < first + count; seed++)
 		seed_run(seed, argc > 3);
+	/* A node whose last way is cut while a mended cable to it is found. */
+	seed_run(201272, argc > 3);
 	for (uint64_t seed = first; seed < first + count / 10; seed++)
 		election_run(seed);
 	/* The worse manager, still discovering, writes SwitchInfo as it was before the master did.
