@@ -41,6 +41,7 @@ struct block {
 	uint32_t seed; /* of its bytes */
 	struct ibv_mr *mr;
 	bool mapped; /* by mmap() */
+	bool loose;  /* docs/memory.md excepts it: its dropped or new pages may have old bytes */
 };
 
 struct worker {
@@ -52,6 +53,7 @@ struct worker {
 
 static struct worker workers[THREADS];
 static struct ibv_pd *pd;
+static bool threads_run;
 
 static void give_up(const char *what, const struct block *b)
 {
@@ -104,6 +106,7 @@ static bool is_converted(const void *at)
 
 static void block_make(struct block *b, uint64_t *random)
 {
+	b->loose = false;
 	if (b->mapped) {
 		b->size = (1 + next(random) % PAGES_MOST) * PAGE;
 		b->at = mmap(NULL, b->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
@@ -171,18 +174,22 @@ static void fork_once(struct worker *w)
 	w->forks++;
 }
 
-/* What only mappings may have done to them. */
+/* What only mappings may have done to them. Threads don't unmap or move registered memory, because
+ * another one may be forking (docs/memory.md). */
 static void mapping_change(struct worker *w, struct block *b)
 {
+	unsigned int change = next(&w->random) % 5;
 	uint8_t *to;
 
-	switch (next(&w->random) % 5) {
+	if (threads_run && change != 2)
+		block_deregister(b);
+	switch (change) {
 	case 0: /* zeros, as soon as no region pins it */
 		block_deregister(b);
 		if (madvise(b->at, b->size, MADV_DONTNEED) < 0)
 			give_up("MADV_DONTNEED", b);
 		for (size_t i = 0; i < b->size; i++)
-			if (b->at[i])
+			if (b->at[i] && !b->loose)
 				give_up("dropped pages aren't zero", b);
 		block_fill(b, next(&w->random));
 		break;
@@ -191,12 +198,13 @@ static void mapping_change(struct worker *w, struct block *b)
 		if (to == MAP_FAILED)
 			give_up("mremap()", b);
 		b->at = to;
-		if (b->at[b->size] || b->at[b->size + 3 * PAGE - 1])
+		if (!b->loose && (b->at[b->size] || b->at[b->size + 3 * PAGE - 1]))
 			give_up("what grew isn't zero", b);
 		b->size += 3 * PAGE;
 		block_fill(b, next(&w->random));
 		break;
 	case 2: /* protected meanwhile */
+		b->loose = true;
 		mprotect(b->at, b->size, PROT_READ);
 		if (next(&w->random) % 2)
 			block_deregister(b);
@@ -204,6 +212,7 @@ static void mapping_change(struct worker *w, struct block *b)
 		break;
 	case 3: /* the end of it is unmapped */
 		if (b->size > PAGE) {
+			b->loose = true;
 			munmap(b->at + b->size - PAGE, PAGE);
 			b->size -= PAGE;
 		}
@@ -212,6 +221,7 @@ static void mapping_change(struct worker *w, struct block *b)
 		if (mmap(b->at, b->size, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != b->at)
 			give_up("mmap()", b);
+		b->loose = b->mr; /* it may be the old region's again, grown */
 		block_fill(b, next(&w->random));
 	}
 }
@@ -229,7 +239,7 @@ static void step(struct worker *w)
 		block_deregister(b);
 		break;
 	case 3:
-		block_end(b, next(&w->random) % 2);
+		block_end(b, next(&w->random) % 2 || threads_run);
 		block_make(b, &w->random);
 		break;
 	case 4:
@@ -304,6 +314,7 @@ static _Noreturn void play_round(uint64_t seed)
 			converted += is_converted(workers[t].block[i].at);
 	if (seed % 3 == 0) /* the steps without threads */
 		work(&workers[0]);
+	threads_run = true;
 	for (int t = 0; t < THREADS; t++)
 		if (pthread_create(&workers[t].thread, NULL, work, &workers[t]))
 			_exit(1);

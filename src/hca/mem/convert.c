@@ -42,9 +42,8 @@ enum { PARTS = 512, PAGE_MIN = 4096, OWN_THREADS = 2, LOOKED_AT = 512 };
 
 /* A part of the file that is mapped over memory of the program. */
 struct part {
-	uintptr_t start, end; /* where it was mapped */
-	uint64_t at;	      /* of `start` in the file */
-	uint64_t end_in_file; /* including the gap behind it */
+	uint64_t at, end; /* what was converted, or registered since */
+	uint64_t gap_end; /* behind it is a gap for mremap() */
 };
 
 struct mutex convert_lock = MUTEX_INITIALIZER(RANK_CONVERT);
@@ -169,7 +168,7 @@ static void file_sweep(void) REQUIRES(convert_lock)
 		return;
 	for (unsigned int i = 0; i < file.count; i++) {
 		file_punch(from, file.part[i].at);
-		from = file.part[i].end_in_file;
+		from = file.part[i].gap_end;
 	}
 	file_punch(from, file.next);
 }
@@ -506,22 +505,26 @@ static void part_remove(unsigned int i) REQUIRES(convert_lock)
 	memmove(&file.part[i], &file.part[i + 1], (file.count - i) * sizeof(file.part[0]));
 }
 
-/* [start, end) isn't needed of the part any more: makes it private. */
-static void part_cut(unsigned int i, uintptr_t start, uintptr_t end) REQUIRES(convert_lock)
+/* [from, to) isn't needed of the part any more: makes it private. False: the list has no room for
+ * what is left on both sides. */
+static bool part_cut(unsigned int i, uint64_t from, uint64_t to) REQUIRES(convert_lock)
 {
-	struct part *p = &file.part[i], rest = *p;
-	uint64_t from = p->at + (start - p->start);
-	uint64_t to = end == p->end ? p->end_in_file : p->at + (end - p->start);
+	struct part *p = &file.part[i], rest = {to, p->end, p->gap_end};
 
-	return_range(from, to);
-	rest.at = to;
-	rest.start = end;
-	p->end = start;
-	p->end_in_file = from;
-	if (rest.start < rest.end && file.count < PARTS)
+	if (from > p->at && to < p->gap_end) {
+		if (file.count == PARTS)
+			return false;
+		p->end = p->gap_end = from;
 		part_insert(i + 1, rest);
-	if (p->start == p->end)
+	} else if (from > p->at) {
+		p->end = from;
+	} else if (to < p->gap_end) {
+		*p = rest;
+	} else {
 		part_remove(i);
+	}
+	return_range(from, to);
+	return true;
 }
 
 /* ------------------------------------------------------------------ regions */
@@ -531,47 +534,93 @@ static bool mr_overlaps(const struct mr *mr, uintptr_t start, uintptr_t end)
 	return mr->ibv.length && pages_start(mr) < end && start < pages_end(mr);
 }
 
-/* The first pages at or after *start, below `end`, that no region needs; false: there are none. */
-static bool unneeded_find(uintptr_t *start, uintptr_t *end) REQUIRES(convert_lock)
+static bool is_on_parts(const struct mr *mr)
 {
-	uintptr_t from = *start, to = *end;
-	bool moved = true;
-
-	while (moved && from < to) {
-		moved = false;
-		list_for_each(node, &regions) {
-			const struct mr *mr = container_of(node, struct mr, pages);
-
-			if (mr_overlaps(mr, from, from + 1)) {
-				from = pages_end(mr);
-				moved = true;
-			}
-		}
-	}
-	list_for_each(node, &regions) {
-		const struct mr *mr = container_of(node, struct mr, pages);
-
-		if (from < to && mr_overlaps(mr, from, to))
-			to = pages_start(mr);
-	}
-	*start = from;
-	*end = to;
-	return from < to;
+	return mr->converted[0].to;
 }
 
-/* Makes those pages of [start, end) private that no region needs. */
-static void unneeded_return(uintptr_t start, uintptr_t end) REQUIRES(convert_lock)
+static void range_add(struct mr *mr, struct mr_converted range) REQUIRES(convert_lock)
 {
-	for (unsigned int i = 0; i < file.count;) {
-		const struct part *p = &file.part[i];
-		uintptr_t from = p->start > start ? p->start : start;
-		uintptr_t to = p->end < end ? p->end : end;
+	struct mr_converted *r = mr->converted;
 
-		if (from < to && unneeded_find(&from, &to)) {
-			part_cut(i, from, to);
-			i = 0;
-		} else {
-			i++;
+	for (unsigned int i = 0; i < file.count; i++)
+		if (file.part[i].at < range.to && range.from < file.part[i].gap_end &&
+		    file.part[i].end < range.to)
+			file.part[i].end = range.to;
+	while (r->to && r < &mr->converted[MR_CONVERTED - 1])
+		r++;
+	if (r->to) { /* too many: what is between them counts as needed */
+		range.from = r->from < range.from ? r->from : range.from;
+		range.to = r->to > range.to ? r->to : range.to;
+	}
+	*r = range;
+}
+
+/* Notes from which bytes of the file the region's memory is mapped now. A program may move the
+ * memory (mremap()), and map something else there. */
+static void ranges_find(struct mr *mr) REQUIRES(convert_lock)
+{
+	uintptr_t start = pages_start(mr), end = pages_end(mr);
+	struct proc_mapping m = {.end = start};
+	struct proc_maps maps;
+
+	memset(mr->converted, 0, sizeof(mr->converted));
+	if (!file.count)
+		return;
+	if (proc_maps_open(&maps, 0)) {
+		range_add(mr, (struct mr_converted){0, FILE_BYTES});
+		return;
+	}
+	while (!proc_maps_next(&maps, m.end, &m) && m.start < end) {
+		uintptr_t low = m.start > start ? m.start : start, high = m.end < end ? m.end : end;
+
+		if (m.shared && is_ours(&m))
+			range_add(mr, (struct mr_converted){m.offset + (low - m.start),
+							    m.offset + (high - m.start)});
+	}
+	proc_maps_close(&maps);
+}
+
+/* The range of a region's that contains the byte, or else the next one behind it. NULL: none. */
+static const struct mr_converted *range_next(uint64_t at) REQUIRES(convert_lock)
+{
+	const struct mr_converted *next = NULL;
+
+	list_for_each(node, &regions) {
+		const struct mr_converted *r = container_of(node, struct mr, pages)->converted;
+
+		for (int i = 0; i < MR_CONVERTED; i++)
+			if (r[i].to > at && (!next || r[i].from < next->from))
+				next = &r[i];
+	}
+	return next;
+}
+
+/* The first bytes at or after *from, below *to, that no region needs; false: there are none. */
+static bool unneeded_find(uint64_t *from, uint64_t *to) REQUIRES(convert_lock)
+{
+	const struct mr_converted *r;
+
+	while ((r = range_next(*from)) && r->from <= *from)
+		*from = r->to;
+	if (r && r->from < *to)
+		*to = r->from;
+	return *from < *to;
+}
+
+/* Makes private what no region needs any more of the parts that this one has needed. */
+static void unneeded_return(const struct mr *mr) REQUIRES(convert_lock)
+{
+	for (const struct mr_converted *r = mr->converted; r < &mr->converted[MR_CONVERTED]; r++) {
+		for (unsigned int i = 0; i < file.count;) {
+			const struct part *p = &file.part[i];
+			uint64_t from = p->at, to = p->gap_end;
+
+			if (r->from < to && from < r->to && unneeded_find(&from, &to) &&
+			    from < p->end && part_cut(i, from, to))
+				i = 0;
+			else
+				i++;
 		}
 	}
 }
@@ -603,9 +652,15 @@ static const char *pages_refuse(const struct hca *hca, uintptr_t start, uintptr_
 {
 	if (own_memory_within(hca, start, end))
 		return "the library itself uses the memory";
-	list_for_each(node, &regions)
-		if (mr_overlaps(container_of(node, struct mr, pages), start, end))
+	list_for_each(node, &regions) {
+		const struct mr *mr = container_of(node, struct mr, pages);
+
+		/* Peers write to it by system calls, at any time. */
+		if (!mr_is_pinned(mr))
+			return "there are regions on demand";
+		if (mr_overlaps(mr, start, end))
 			return "another region on these pages isn't converted";
+	}
 	return quiet_is_plain(start, end) ? NULL
 					  : "it isn't plain memory (a file, huge pages, locked, "
 					    "or changed by madvise(), ...)";
@@ -635,17 +690,17 @@ static bool private_find(struct proc_maps *maps, uintptr_t *start, uintptr_t *en
 static const char *pages_convert(uintptr_t start, uintptr_t end) REQUIRES(convert_lock)
 {
 	uint64_t at = file.next + (start & (HUGE_BYTES - 1)), length = end - start;
-	struct part part = {start, end, at, at + length + PART_GAP};
+	struct part part = {at, at + length, at + length + PART_GAP};
 
-	if (file.count == PARTS || length > FILE_BYTES / 4 || part.end_in_file > FILE_BYTES / 2)
+	if (file.count == PARTS || length > FILE_BYTES / 4 || part.gap_end > FILE_BYTES / 2)
 		return "too much memory was converted";
-	file.next = (part.end_in_file | (HUGE_BYTES - 1)) + 1;
+	file.next = (part.gap_end | (HUGE_BYTES - 1)) + 1;
 	for (uint64_t done = 0, size; done < length; done += size) {
 		size = LOOKED_AT * (uint64_t)page_bytes();
 		size = length - done < size ? length - done : size;
 		if (looked_at_convert(start + done, size / page_bytes(), at + done))
 			continue;
-		file.unsure |= !file_return(at, part.end_in_file, true);
+		file.unsure |= !file_return(at, part.gap_end, true);
 		return "the system has refused to map it anew";
 	}
 	part_insert(file.count, part);
@@ -723,14 +778,6 @@ static const char *region_convert(const struct hca *hca, const struct mr *mr) RE
 	return why;
 }
 
-static bool is_on_parts(const struct mr *mr) REQUIRES(convert_lock)
-{
-	for (unsigned int i = 0; i < file.count; i++)
-		if (mr_overlaps(mr, file.part[i].start, file.part[i].end))
-			return true;
-	return false;
-}
-
 /* Makes all memory private while peers may be in the middle of operations. */
 static void move_all(struct hca *hca) REQUIRES(convert_lock)
 {
@@ -748,6 +795,7 @@ static void move_all(struct hca *hca) REQUIRES(convert_lock)
 
 		if (!is_on_parts(mr))
 			continue;
+		memset(mr->converted, 0, sizeof(mr->converted));
 		mr->reach = shared_find(mr_base(mr), mr->ibv.length, &mr->print);
 		mr_moved(hca, mr);
 	}
@@ -769,28 +817,44 @@ void convert_end(const struct hca *hca) NO_THREAD_SAFETY_ANALYSIS
 		mutex_give(&convert_lock);
 }
 
-void convert_region(struct hca *hca, struct mr *mr) NO_THREAD_SAFETY_ANALYSIS
+/* Why the region isn't converted; NULL: it is, or needn't be. */
+static const char *region_look_at(const struct hca *hca, const struct mr *mr) REQUIRES(convert_lock)
 {
 	uint64_t print;
 
-	if (!hca->convert || !mr->ibv.length || mr->file || !mr_is_pinned(mr))
-		return;
-	enum proto_reach reach = shared_find(mr_base(mr), mr->ibv.length, &print);
+	switch (shared_find(mr_base(mr), mr->ibv.length, &print)) {
+	case PROTO_REACH_PRIVATE:
+		return region_convert(hca, mr);
+	case PROTO_REACH_UNSEEN:
+		return "its mappings can't be read (is a descriptor left?)";
+	default:
+		return NULL;
+	}
+}
 
-	if (reach == PROTO_REACH_PRIVATE || reach == PROTO_REACH_UNSEEN) {
-		const char *why = reach == PROTO_REACH_PRIVATE
-					  ? region_convert(hca, mr)
-					  : "its mappings can't be read (is a descriptor left?)";
+/* Whether peers reach the region in a way that a return of its memory doesn't wait for: by a
+ * window's key, or by system calls. */
+static bool keeps_all_private(const struct mr *mr)
+{
+	return mr->access & IBV_ACCESS_MW_BIND ? is_on_parts(mr) : !mr_is_pinned(mr);
+}
+
+void convert_region(struct hca *hca, struct mr *mr) NO_THREAD_SAFETY_ANALYSIS
+{
+	if (!hca->convert || !mr->ibv.length || mr->file)
+		return;
+	if (mr_is_pinned(mr)) {
+		const char *why = region_look_at(hca, mr);
 
 		if (why)
 			log_info("%zu bytes at %p aren't converted: %s", mr->ibv.length,
 				 mr_base(mr), why);
-		else
-			log_debug("%zu bytes at %p are converted", mr->ibv.length, mr_base(mr));
-		/* A peer reaches a window by the window's key, which isn't waited for. */
-		if (mr->access & IBV_ACCESS_MW_BIND && is_on_parts(mr))
-			move_all(hca);
+		ranges_find(mr);
 	}
+	if (keeps_all_private(mr))
+		move_all(hca);
+	if (!file.count)
+		memset(mr->converted, 0, sizeof(mr->converted));
 	file_sweep();
 	list_add_tail(&regions, &mr->pages);
 }
@@ -800,7 +864,7 @@ void convert_region_ends(struct hca *hca, struct mr *mr) NO_THREAD_SAFETY_ANALYS
 	if (!hca->convert || list_empty(&mr->pages))
 		return;
 	list_del(&mr->pages);
-	unneeded_return(pages_start(mr), pages_end(mr));
+	unneeded_return(mr);
 }
 
 void convert_region_changed(struct hca *hca, struct mr *mr,
@@ -808,9 +872,12 @@ void convert_region_changed(struct hca *hca, struct mr *mr,
 {
 	if (!hca->convert || list_empty(&mr->pages))
 		return;
-	if (mr->access & IBV_ACCESS_MW_BIND && is_on_parts(mr))
+	memset(mr->converted, 0, sizeof(mr->converted));
+	if (mr_is_pinned(mr))
+		ranges_find(mr);
+	if (keeps_all_private(mr))
 		move_all(hca);
-	unneeded_return(pages_start(old), pages_end(old));
+	unneeded_return(old);
 }
 
 void convert_before_fork(struct hca *hca) NO_THREAD_SAFETY_ANALYSIS

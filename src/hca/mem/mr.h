@@ -23,6 +23,12 @@
 #include "hca/process/hca.h"
 #include "shm/pub.h"
 
+/* Bytes of the memory file of converted memory. */
+struct mr_converted {
+	uint64_t from, to;
+};
+enum { MR_CONVERTED = 4 };
+
 /* The memory file of a region that was registered by its descriptor. */
 struct mr_file {
 	int fd;	     /* this process's; peers take it by its number (peer_map.h) */
@@ -54,7 +60,8 @@ struct mr {
 	uint64_t print;		/* of memory that peers may map (shared.h); 0: they can't */
 	enum proto_reach reach; /* the same, for the daemon */
 	struct list held;
-	struct list pages; /* convert.h */
+	struct list pages;			     /* convert.h */
+	struct mr_converted converted[MR_CONVERTED]; /* convert.h; unused ones are empty */
 };
 
 static inline void *mr_base(const struct mr *mr)
