@@ -594,10 +594,11 @@ static void move_all(struct hca *hca) REQUIRES(convert_lock)
 
 		if (!is_on_parts(mr))
 			continue;
-		mr->reach = shared_find(mr_base(mr), mr->ibv.length, &mr->print);
+		mr->reach.reach = shared_find(mr_base(mr), mr->ibv.length, &mr->print);
 		mr_moved(hca, mr);
 	}
 	file.count = 0;
+	atomic_fetch_add_explicit(&hca->pub->header.taken_back, 1, memory_order_relaxed);
 }
 
 /* ------------------------------------------------------------------ calls */
@@ -631,6 +632,10 @@ void convert_region(struct hca *hca, struct mr *mr) NO_THREAD_SAFETY_ANALYSIS
 		if (mr->access & IBV_ACCESS_MW_BIND && is_on_parts(mr))
 			move_all(hca);
 	}
+	if (is_on_parts(mr)) /* relaxed: only threads with the lock change the count */
+		mr->reach.converted =
+			atomic_load_explicit(&hca->pub->header.taken_back, memory_order_relaxed) +
+			1;
 	file_sweep();
 	list_add_tail(&regions, &mr->pages);
 }
