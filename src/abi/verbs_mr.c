@@ -145,7 +145,7 @@ static void region_look(struct mr *mr)
 			 !(mr->access & IBV_ACCESS_ON_DEMAND);
 
 	mr->print = 0;
-	mr->reach =
+	mr->reach.reach =
 		may_share ? shared_find(mr_base(mr), mr->ibv.length, &mr->print) : PROTO_REACH_OFF;
 }
 
@@ -433,6 +433,8 @@ static int region_change(struct mr *mr, struct mr *wanted, int flags)
 	struct ib_uverbs_rereg_mr_resp resp;
 	int err = region_populate(wanted);
 
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION)
+		wanted->reach.converted = 0;
 	region_look(wanted);
 	if (!err)
 		err = daemon_rereg_mr(conn_of(ibv->context), wanted->handle, flags, wanted->base,

@@ -416,7 +416,7 @@ int daemon_import_mr(struct daemon_conn *conn, uint32_t pd, uint32_t shared,
 }
 
 int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t length,
-		  uint64_t iova, uint32_t access, enum proto_reach reach,
+		  uint64_t iova, uint32_t access, struct proto_reg_mr reach,
 		  struct ib_uverbs_reg_mr_resp *resp)
 {
 	const struct {
@@ -427,7 +427,7 @@ int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t
 			  .hca_va = iova,
 			  .pd_handle = pd,
 			  .access_flags = access},
-		  .udata = {.reach = reach}};
+		  .udata = reach};
 
 	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_REG_MR, &body, sizeof(body), resp,
 				    sizeof(*resp));
@@ -435,7 +435,7 @@ int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t
 
 int daemon_rereg_mr(struct daemon_conn *conn, uint32_t handle, uint32_t flags, uint64_t addr,
 		    uint64_t length, uint64_t iova, uint32_t pd, uint32_t access,
-		    enum proto_reach reach, struct ib_uverbs_rereg_mr_resp *resp)
+		    struct proto_reg_mr reach, struct ib_uverbs_rereg_mr_resp *resp)
 {
 	const struct {
 		struct ib_uverbs_rereg_mr rereg;
@@ -447,7 +447,7 @@ int daemon_rereg_mr(struct daemon_conn *conn, uint32_t handle, uint32_t flags, u
 			    .hca_va = iova,
 			    .pd_handle = pd,
 			    .access_flags = access},
-		  .udata = {.reach = reach}};
+		  .udata = reach};
 
 	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_REREG_MR, &body, sizeof(body), resp,
 				    sizeof(*resp));

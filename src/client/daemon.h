@@ -119,11 +119,11 @@ int daemon_import_mr(struct daemon_conn *conn, uint32_t pd, uint32_t shared,
 
 /* `access` is enum ibv_access_flags. The keys' index is below LIMIT_MRS_PER_SLOT. */
 int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t length,
-		  uint64_t iova, uint32_t access, enum proto_reach reach,
+		  uint64_t iova, uint32_t access, struct proto_reg_mr reach,
 		  struct ib_uverbs_reg_mr_resp *resp);
 int daemon_rereg_mr(struct daemon_conn *conn, uint32_t handle, uint32_t flags, uint64_t addr,
 		    uint64_t length, uint64_t iova, uint32_t pd, uint32_t access,
-		    enum proto_reach reach, struct ib_uverbs_rereg_mr_resp *resp);
+		    struct proto_reg_mr reach, struct ib_uverbs_rereg_mr_resp *resp);
 /* Keys for a null region of the PD. daemon_dereg_mr() ends them. */
 int daemon_alloc_null_mr(struct daemon_conn *conn, uint32_t pd, struct ib_uverbs_reg_mr_resp *resp);
 

@@ -264,7 +264,9 @@ struct proto_return {
  * resources`. udata of REG_MR and REREG_MR; older clients send none. */
 struct proto_reg_mr {
 	uint32_t reach; /* enum proto_reach */
-	uint32_t reserved;
+	/* PROTO_REACH_MAPPED: not 0 if that is so by conversion (hca/mem/convert.h), and then true
+	 * only while pub_header.taken_back is one less. */
+	uint32_t converted;
 };
 
 enum proto_reach {

@@ -88,6 +88,9 @@ struct pub_header {
 	/* Which fabric's node the process is on, before it has a slot. fabric 0: on none. */
 	uint64_t fabric;
 	uint32_t node; /* row */
+	/* How often all converted memory became private again (hca/mem/convert.h); for `verbena
+	 * resources`. */
+	_Atomic uint32_t taken_back;
 	_Alignas(64) _Atomic uint32_t asleep;
 	_Atomic uint32_t armed_cqs;
 	struct process_life life; /* the engine thread's */

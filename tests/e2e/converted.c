@@ -176,6 +176,20 @@ static void fork_and_look(struct rig *rig, uint8_t *at, size_t bytes)
 		close(down[i]), close(up[i]);
 }
 
+/* `verbena resources mr` says whether peers map any region of this process. */
+static void resources_say(struct rig *rig, bool mapped)
+{
+	const char *build = getenv("VERBENA_BUILD_DIR");
+	char command[512];
+
+	if (!build)
+		return;
+	snprintf(command, sizeof(command),
+		 "%s/bin/verbena resources mr --pid %d --json | grep -q '\"mapped\"'", build,
+		 getpid());
+	CHECK_EQ(rig, !system(command), mapped); /* NOLINT */
+}
+
 static void converted_forks(struct rig *rig)
 {
 	struct ibv_mr *mr;
@@ -189,8 +203,11 @@ static void converted_forks(struct rig *rig)
 
 		CHECK(rig, (mr = ibv_reg_mr(end.pd, at + 100, bytes - 200, ALL_RIGHTS)));
 		CHECK(rig, is_converted(at));
+		resources_say(rig, true);
+		CHECK(rig, is_converted(at));
 		fork_and_look(rig, at, bytes);
 		CHECK(rig, is_private(at));
+		resources_say(rig, false);
 		fork_and_look(rig, at, bytes);
 		OK(rig, ibv_dereg_mr(mr));
 		munmap(at, bytes);

@@ -181,9 +181,22 @@ static const char *reach_text(uint32_t reach)
 	return reach < sizeof(texts) / sizeof(texts[0]) ? texts[reach] : NULL;
 }
 
+/* What the process has said of the region when it registered it, or has published since. */
+static uint32_t reach_now(const struct mr *mr)
+{
+	uint32_t taken_back;
+
+	if (mr->reach.reach == PROTO_REACH_MAPPED && mr->reach.converted &&
+	    pread(mr->object.context->process->table, &taken_back, sizeof(taken_back),
+		  offsetof(struct pub, header.taken_back)) == sizeof(taken_back) &&
+	    taken_back + 1 != mr->reach.converted)
+		return PROTO_REACH_PRIVATE;
+	return mr->reach.reach;
+}
+
 static void show_mr(const struct mr *mr, struct text *out)
 {
-	const char *reach = reach_text(mr->reach);
+	const char *reach = reach_text(reach_now(mr));
 
 	json_number(out, "pd", mr->pd->object.handle);
 	json_number(out, "access", mr->access);

@@ -87,14 +87,13 @@ static int take_keys(const struct request *request, struct mr *mr)
 }
 
 /* What the process says of the region's memory. */
-static uint32_t reach_of(const struct request *request)
+static struct proto_reg_mr reach_of(const struct request *request)
 {
-	struct proto_reg_mr udata;
+	struct proto_reg_mr udata = {.reach = PROTO_REACH_UNKNOWN};
 
-	if (request->udata_size < sizeof(udata))
-		return PROTO_REACH_UNKNOWN;
-	memcpy(&udata, request->udata, sizeof(udata));
-	return udata.reach;
+	if (request->udata_size >= sizeof(udata))
+		memcpy(&udata, request->udata, sizeof(udata));
+	return udata;
 }
 
 int mr_make(struct request *request, struct pd *pd, struct mr **out)

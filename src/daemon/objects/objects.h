@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "proto/proto.h"
 
 struct context;
 struct domain;
@@ -65,12 +66,12 @@ struct mr {
 	uint64_t pinned; /* bytes, whole pages */
 	uint32_t access; /* enum ib_uverbs_access_flags */
 	uint32_t lkey, rkey;
-	uint32_t reach;	     /* enum proto_reach; the process's word */
-	bool imported;	     /* made by PROTO_IMPORT_MR: it has keys only */
-	bool without_memory; /* made by PROTO_ALLOC_NULL_MR */
-	bool is_device;	     /* made by PROTO_REG_DM_MR */
-	struct dm *dm;	     /* the buffer that it is of; NULL: none, or it has ended */
-	struct list by_dm;   /* on dm->regions */
+	struct proto_reg_mr reach; /* the process's word */
+	bool imported;		   /* made by PROTO_IMPORT_MR: it has keys only */
+	bool without_memory;	   /* made by PROTO_ALLOC_NULL_MR */
+	bool is_device;		   /* made by PROTO_REG_DM_MR */
+	struct dm *dm;		   /* the buffer that it is of; NULL: none, or it has ended */
+	struct list by_dm;	   /* on dm->regions */
 };
 
 /* Device memory: a buffer, which regions of any context with its token may be of. */

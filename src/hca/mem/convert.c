@@ -796,10 +796,11 @@ static void move_all(struct hca *hca) REQUIRES(convert_lock)
 		if (!is_on_parts(mr))
 			continue;
 		memset(mr->converted, 0, sizeof(mr->converted));
-		mr->reach = shared_find(mr_base(mr), mr->ibv.length, &mr->print);
+		mr->reach.reach = shared_find(mr_base(mr), mr->ibv.length, &mr->print);
 		mr_moved(hca, mr);
 	}
 	file.count = 0;
+	atomic_fetch_add_explicit(&hca->pub->header.taken_back, 1, memory_order_relaxed);
 }
 
 /* ------------------------------------------------------------------ calls */
@@ -855,6 +856,10 @@ void convert_region(struct hca *hca, struct mr *mr) NO_THREAD_SAFETY_ANALYSIS
 		move_all(hca);
 	if (!file.count)
 		memset(mr->converted, 0, sizeof(mr->converted));
+	if (is_on_parts(mr)) /* relaxed: only threads with the lock change the count */
+		mr->reach.converted =
+			atomic_load_explicit(&hca->pub->header.taken_back, memory_order_relaxed) +
+			1;
 	file_sweep();
 	list_add_tail(&regions, &mr->pages);
 }

@@ -56,9 +56,9 @@ struct mr {
 	uint32_t dm;	    /* the buffer's handle: never 0 */
 	uint64_t dm_offset; /* where the region begins in it, bytes */
 	struct foreign *foreign;
-	struct mr_file *file;	/* NULL: the program has mapped the memory itself */
-	uint64_t print;		/* of memory that peers may map (shared.h); 0: they can't */
-	enum proto_reach reach; /* the same, for the daemon */
+	struct mr_file *file;	   /* NULL: the program has mapped the memory itself */
+	uint64_t print;		   /* of memory that peers may map (shared.h); 0: they can't */
+	struct proto_reg_mr reach; /* the same, for the daemon */
 	struct list held;
 	struct list pages;			     /* convert.h */
 	struct mr_converted converted[MR_CONVERTED]; /* convert.h; unused ones are empty */
