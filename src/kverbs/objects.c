@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/export.h"
 #include "base/sys.h"
@@ -357,11 +358,24 @@ struct ibv_qp *kernel_create_qp_ex(struct kernel_context *kernel, struct ibv_qp_
 	return kernel->ops.create_qp_ex(&kernel->verbs->context, attr);
 }
 
+/* A driver library of rdma-core before 45 doesn't know the last two functions, and has `comp_mask`
+ * where the first of them is: with a small number, which no function's address is. */
+static uint64_t qp_mask_of_44(const struct provider_qp *provided)
+{
+	uint64_t there;
+
+	memcpy(&there, &provided->ex.wr_atomic_write, sizeof(there));
+	return there <= (PROVIDER_QP_XRCD | PROVIDER_QP_EX) ? there : 0;
+}
+
 struct ibv_qp_ex *kernel_qp_extended(struct ibv_qp *qp)
 {
 	struct provider_qp *provided = container_of(qp, struct provider_qp, ibv);
+	uint64_t mask = qp_mask_of_44(provided);
 
-	return provided->comp_mask & PROVIDER_QP_EX ? &provided->ex : NULL;
+	if (!mask)
+		mask = provided->comp_mask;
+	return mask & PROVIDER_QP_EX ? &provided->ex : NULL;
 }
 
 int kernel_modify_qp(struct kernel_context *kernel, struct ibv_qp *qp, struct ibv_qp_attr *attr,

@@ -162,6 +162,10 @@ static const char *receiver_judge(struct net_receiver *receiver, const struct ne
 	}
 	if (likely(icrc_right(receiver, from, p->bytes, p->size, place, &p->id)))
 		return NULL;
+	p->packet.icrc_doubled = p->packet.opcode == (PACKET_RC | OP_FLUSH) &&
+				 icrc_matches_doubled(&from->ip, p->bytes, p->size, &p->id);
+	if (p->packet.icrc_doubled)
+		return NULL;
 	receiver->counters.bad_icrc++;
 	return "its ICRC is wrong";
 }

@@ -350,6 +350,14 @@ static void sender_note_loss(struct net_sender *sender, int err, uint32_t packet
 	sender->counters.refused += packets;
 }
 
+/* Writes the ICRC of a packet whose size includes it. */
+static void packet_seal(const struct net_path *path, uint32_t begun, uint8_t *packet, uint32_t size)
+{
+	icrc_write(begun, packet, size);
+	if (unlikely(path->flush_doubled) && packet[0] == (PACKET_RC | OP_FLUSH))
+		icrc_double(packet, size);
+}
+
 /* Where the kernel can't cut (no checksum offload, an old kernel): sends each packet by itself,
  * with a new ICRC, since its identification differs. Returns as burst_try(). */
 static bool try_one_by_one(struct net_sender *sender, struct burst *b)
@@ -359,7 +367,7 @@ static bool try_one_by_one(struct net_sender *sender, struct burst *b)
 	for (; b->count; burst_skip(b)) {
 		struct burst one = {b->path, b->bytes, first_size(b), b->segment, 1};
 
-		icrc_write(icrc_begin(&b->path->ip, one.size, 0), one.bytes, one.size);
+		packet_seal(b->path, icrc_begin(&b->path->ip, one.size, 0), one.bytes, one.size);
 		uint64_t now = net_tap_time(tap);
 		int err = send_bytes(sender, b->path, one.bytes, one.size, 0);
 
@@ -584,8 +592,8 @@ void net_add(struct net_sender *sender, uint32_t size)
 		begin_with(sender, size - WIRE_ICRC);
 	if (!sender->count)
 		sender->segment = size;
-	icrc_write(net_begun(&sender->begun, &sender->path->ip, size, sender->count),
-		   sender->buffer + sender->end, size);
+	packet_seal(sender->path, net_begun(&sender->begun, &sender->path->ip, size, sender->count),
+		    sender->buffer + sender->end, size);
 	sender->closed = size < sender->segment;
 	sender->end += size;
 	sender->count++;

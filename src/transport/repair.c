@@ -56,8 +56,23 @@ static void repair_repeat(struct tp *tp, bool wide)
 	q->again_end = q->una + (wide ? hole_max(tp) : 1);
 }
 
+/* The peer may be a Soft-RoCE, which drops FLUSH with the right ICRC, and others drop it with
+ * Soft-RoCE's: every second probe has the other one, so that a single loss costs no more than that
+ * of any packet. */
+static void flush_try_other(struct requester *q)
+{
+	if (q->first == q->begun || request_at(q, q->first)->opcode != IBV_WR_FLUSH)
+		return;
+	if (!q->probes)
+		q->flush_probes = 0;
+	if (q->flush_probes++ % 2)
+		q->flush_doubled = !q->flush_doubled;
+}
+
 void repair_probe(struct tp *tp)
 {
+	if (tp->type == IBV_QPT_RC)
+		flush_try_other(&tp->requester);
 	repair_repeat(tp, tp->requester.hole == HOLE_WIDE);
 }
 

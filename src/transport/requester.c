@@ -52,7 +52,7 @@ void requester_start(struct tp *tp, const struct ibv_qp_attr *attr)
 	q->retry_cnt = q->retries = attr->retry_cnt;
 	q->rnr_retry = q->rnr_retries = attr->rnr_retry;
 	q->repairs_failed = q->wide_holes = 0;
-	q->was_near = q->widened = false;
+	q->was_near = q->widened = q->flush_doubled = false;
 	q->state = REQUESTER_SENDS;
 	congestion_start(&tp->congestion);
 	tp->pacer = (struct pacer){0};

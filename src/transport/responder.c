@@ -279,19 +279,35 @@ static enum verdict tp_execute_write(struct tp *tp, const struct packet *p, stru
 
 /* ------------------------------------------------------------------ requests with an answer */
 
-/* Returns the place for one more answer. NULL: the peer has more outstanding than it may. */
-static struct answer *answer_new(struct responder *r)
+/* How many answers are kept for a peer that may have so many outstanding. */
+static uint32_t answers_kept(const struct responder *r)
 {
-	uint32_t max = r->answers_max < TP_ANSWERS_MAX ? r->answers_max : TP_ANSWERS_MAX;
+	return r->answers_max < TP_ANSWERS_MAX ? r->answers_max : TP_ANSWERS_MAX;
+}
 
-	if (!max)
+/* Whether the peer has more outstanding than it may. A peer that sends a new request has received
+ * the oldest answer, whose place is free then; but not if that wasn't sent completely yet. Answers
+ * without bytes count only for the memory that they take: Linux's Soft-RoCE posts any number of
+ * FLUSHes, though they are bounded as READs are. */
+static bool answers_exceeded(struct responder *r, enum answer_kind kind)
+{
+	uint32_t max = answers_kept(r);
+
+	if (!max || answer_at(r, r->made)->state == ANSWER_FRESH)
+		return true;
+	const struct answer *oldest = answer_at(r, r->made - max);
+
+	return kind != ANSWER_EMPTY && r->made >= max && oldest->state == ANSWER_FRESH &&
+	       oldest->kind != ANSWER_EMPTY;
+}
+
+/* Returns the place for one more answer. NULL: the peer has more outstanding than it may. */
+static struct answer *answer_new(struct responder *r, enum answer_kind kind)
+{
+	if (answers_exceeded(r, kind))
 		return NULL;
-	/* A peer that sends a new request has received the oldest answer, which is overwritten
-	 * here; but an answer that wasn't sent completely yet must not be overwritten. */
-	if (r->made >= max && answer_at(r, r->made - max)->state == ANSWER_FRESH)
-		return NULL;
-	if (r->made - r->give >= max)
-		r->give = r->made - max + 1;
+	while (r->made - r->give >= answers_kept(r) && answer_at(r, r->give)->state != ANSWER_FRESH)
+		r->give++;
 	return answer_at(r, r->made);
 }
 
@@ -303,7 +319,7 @@ static enum verdict tp_execute_read(struct tp *tp, const struct packet *p)
 		return BAD_REQUEST;
 	enum verdict verdict =
 		ask_access(tp, p->addr, p->dma_length, p->rkey, IBV_ACCESS_REMOTE_READ);
-	struct answer *a = answer_new(r);
+	struct answer *a = answer_new(r, ANSWER_DATA);
 
 	if (verdict != DONE || !a)
 		return verdict != DONE ? verdict : BAD_REQUEST;
@@ -329,7 +345,7 @@ static enum verdict tp_execute_atomic(struct tp *tp, const struct packet *p)
 	if (r->kind != MESSAGE_NONE)
 		return BAD_REQUEST;
 	enum verdict verdict = ask_access(tp, p->addr, 8, p->rkey, IBV_ACCESS_REMOTE_ATOMIC);
-	struct answer *a = answer_new(r);
+	struct answer *a = answer_new(r, ANSWER_WORD);
 
 	if (verdict != DONE || !a)
 		return verdict != DONE ? verdict : BAD_REQUEST;
@@ -370,7 +386,7 @@ static enum verdict tp_execute_atomic_write(struct tp *tp, const struct packet *
 		return BAD_REQUEST;
 	enum verdict verdict = ask_access(tp, p->addr, 8, p->rkey, IBV_ACCESS_REMOTE_WRITE);
 
-	if (verdict != DONE || !answer_new(tp->responder))
+	if (verdict != DONE || !answer_new(tp->responder, ANSWER_EMPTY))
 		return verdict != DONE ? verdict : BAD_REQUEST;
 	return answer_empty(tp, p,
 			    verdict_of(tp->world->store(tp->owner, p->addr, p->rkey, p->payload)));
@@ -378,8 +394,10 @@ static enum verdict tp_execute_atomic_write(struct tp *tp, const struct packet *
 
 static enum verdict tp_execute_flush(struct tp *tp, const struct packet *p)
 {
-	if (tp->responder->kind != MESSAGE_NONE || !answer_new(tp->responder))
+	if (tp->responder->kind != MESSAGE_NONE || !answer_new(tp->responder, ANSWER_EMPTY))
 		return BAD_REQUEST;
+	if (p->icrc_doubled)
+		tp->requester.flush_doubled = true;
 	return answer_empty(
 		tp, p,
 		verdict_of(tp->world->flush(tp->owner, p->addr, p->dma_length, p->rkey, p->feth)));
@@ -529,33 +547,44 @@ static void repeat_answer(struct responder *r, uint32_t count, uint32_t from)
 		r->give = count;
 }
 
+/* The answer that has this PSN, if it is still kept; *from: which of its packets. */
+static const struct answer *answer_find(struct responder *r, uint32_t psn, uint32_t *count,
+					uint32_t *from)
+{
+	uint32_t all = r->made < TP_ANSWERS_MAX ? r->made : TP_ANSWERS_MAX, with_bytes = 0;
+
+	for (*count = r->made; all--;) {
+		const struct answer *a = answer_at(r, --*count);
+
+		with_bytes += a->kind != ANSWER_EMPTY;
+		if (with_bytes > answers_kept(r))
+			return NULL;
+		*from = (uint32_t)psn_diff(psn, a->psn);
+		if (*from < a->packets)
+			return a;
+	}
+	return NULL;
+}
+
 /* A duplicate of a request that has an answer: answered again if its answer is still kept. */
 static void duplicate_answer(struct tp *tp, const struct packet *p)
 {
 	struct responder *r = tp->responder;
-	uint32_t kept = r->answers_max < TP_ANSWERS_MAX ? r->answers_max : TP_ANSWERS_MAX;
 	enum answer_kind kind = answer_kind_of(packet_operation(p->opcode));
+	uint32_t count, from;
+	const struct answer *a = answer_find(r, p->psn, &count, &from);
+	bool same = a && a->kind == kind;
 
-	if (kept > r->made)
-		kept = r->made;
-	for (uint32_t count = r->made - kept; count != r->made; count++) {
-		const struct answer *a = answer_at(r, count);
-		uint32_t from = (uint32_t)psn_diff(p->psn, a->psn);
-
-		if (from >= a->packets)
-			continue;
+	if (same && kind == ANSWER_DATA) {
 		uint32_t offset = from << tp->mtu_shift;
 
-		if (a->kind != kind)
-			break;
-		if (kind == ANSWER_DATA &&
-		    (p->addr != a->addr + offset || p->rkey != a->rkey ||
-		     p->dma_length != a->length - offset || p->srqn != a->srqn))
-			break;
-		repeat_answer(r, count, from);
-		return;
+		same = p->addr == a->addr + offset && p->rkey == a->rkey &&
+		       p->dma_length == a->length - offset && p->srqn == a->srqn;
 	}
-	tp->counters.dropped++;
+	if (same)
+		repeat_answer(r, count, from);
+	else
+		tp->counters.dropped++;
 }
 
 static void tp_duplicate(struct tp *tp, const struct packet *p)

@@ -127,6 +127,8 @@ struct requester {
 	/* The QP's attributes. */
 	uint32_t max_answers; /* max_rd_atomic */
 	uint8_t timeout, retry_cnt, rnr_retry;
+	uint8_t flush_probes;	      /* probes in a row that repeated a FLUSH */
+	bool flush_doubled;	      /* see tp_flush_doubled() */
 	uint8_t retries, rnr_retries; /* tries that are left */
 	/* Deadlines; TP_NEVER: the timer doesn't run. */
 	uint64_t timer_at, probe_at, rnr_until;

@@ -201,6 +201,11 @@ uint32_t tp_under_way(const struct tp *tp)
 	return tp->requester.flight;
 }
 
+bool tp_flush_doubled(const struct tp *tp)
+{
+	return tp->requester.flush_doubled;
+}
+
 uint32_t tp_unsent(const struct tp *tp, uint32_t enough)
 {
 	return requester_unsent(tp, enough);

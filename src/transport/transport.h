@@ -290,6 +290,9 @@ uint32_t tp_next_response(struct tp *tp, uint8_t *to);
 enum tp_need { TP_NOTHING, TP_ACKNOWLEDGE, TP_SEND };
 enum tp_need tp_need(const struct tp *tp, uint64_t now);
 
+/* Whether FLUSH is to be sent with Soft-RoCE's ICRC (wire/icrc.h) for now: the peer sends its own
+ * so, or was silent about a FLUSH with the other one. To be asked before each burst. */
+bool tp_flush_doubled(const struct tp *tp);
 /* Whether tp_next may have something to send. */
 static inline bool tp_ready(const struct tp *tp, uint64_t now)
 {

@@ -190,3 +190,42 @@ bool icrc_matches_begun(const struct icrc_path *path, uint32_t begun, const uint
 		return true;
 	return ip_is_v4(path->destination) && find_id(difference, size, id);
 }
+
+/* ------------------------------------------------------------------ Soft-RoCE's FLUSH */
+
+void icrc_double(uint8_t *packet, size_t size)
+{
+	uint8_t *at = packet + size - WIRE_ICRC;
+	uint32_t icrc;
+
+	memcpy(&icrc, at, sizeof(icrc));
+	icrc = htole32(crc32_update(le32toh(icrc), packet, size - WIRE_ICRC));
+	memcpy(at, &icrc, sizeof(icrc));
+}
+
+/* The CRC before these bytes, of the CRC after them: the register runs backwards. */
+static uint32_t crc_before(uint32_t crc, const uint8_t *bytes, size_t size)
+{
+	crc = ~crc;
+	while (size--) {
+		for (int bit = 0; bit < 8; bit++)
+			crc = divide_by_x(crc);
+		crc ^= bytes[size];
+	}
+	return ~crc;
+}
+
+bool icrc_matches_doubled(const struct icrc_path *path, const uint8_t *packet, size_t size,
+			  uint16_t *id)
+{
+	uint8_t single[WIRE_FLUSH];
+	uint32_t icrc;
+
+	if (size != sizeof(single))
+		return false;
+	memcpy(single, packet, size);
+	memcpy(&icrc, packet + size - WIRE_ICRC, sizeof(icrc));
+	icrc = htole32(crc_before(le32toh(icrc), packet, size - WIRE_ICRC));
+	memcpy(single + size - WIRE_ICRC, &icrc, sizeof(icrc));
+	return icrc_matches(path, single, size, id);
+}

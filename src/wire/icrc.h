@@ -46,4 +46,15 @@ bool icrc_matches(const struct icrc_path *path, const uint8_t *packet, size_t si
 bool icrc_matches_begun(const struct icrc_path *path, uint32_t begun, const uint8_t *packet,
 			size_t size, uint16_t *id);
 
+/*
+ * Linux's Soft-RoCE, from 6.2 to at least 6.12, gives FLUSH of RC an ICRC that covers the transport
+ * headers twice, the second time with BTH's byte 4 as it is (its table of opcodes lacks the offset
+ * of FLUSH's payload), and takes no other one from its peers.
+ */
+/* Changes the right ICRC in the packet's last four bytes into that one. */
+void icrc_double(uint8_t *packet, size_t size);
+/* As icrc_matches(), for a packet with that one. */
+bool icrc_matches_doubled(const struct icrc_path *path, const uint8_t *packet, size_t size,
+			  uint16_t *id);
+
 #endif

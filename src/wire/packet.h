@@ -68,6 +68,7 @@ enum packet_operation {
 /* A congestion notification packet (annex A17.9.3): its sender received packets with a congestion
  * mark. BECN is set, the PSN is 0, and the payload is 16 reserved bytes. */
 #define WIRE_CNP_PAYLOAD 16
+#define WIRE_FLUSH 36 /* FLUSH of RC: BTH, FETH, RETH, ICRC */
 
 enum packet_header {
 	HAS_DETH = 1,
@@ -142,6 +143,7 @@ struct packet {
 	uint32_t imm;		    /* ImmDt, network order */
 	const uint8_t *payload;	    /* decoded: inside the given bytes; encoding: unused */
 	uint32_t length;	    /* bytes of payload, without padding */
+	bool icrc_doubled;	    /* received: FLUSH with Soft-RoCE's ICRC, see wire/icrc.h */
 };
 
 /* Why bytes aren't a valid packet. */

@@ -85,6 +85,7 @@ static bool send_begin(struct roce_qp *w)
 	if (unlikely(roce_has_left(roce)))
 		return false;
 	lock_take(&roce->tx_lock);
+	w->path.flush_doubled = tp_flush_doubled(roce_tp(w));
 	net_begin(&roce->tx, &w->path);
 	return true;
 }

@@ -474,6 +474,35 @@ static void xrc_queue_pair_is_opened(void **state)
 	device_close(kernel);
 }
 
+static void no_atomic_write(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t addr, const void *word)
+{
+	(void)qp, (void)rkey, (void)addr, (void)word;
+}
+
+/* With a driver of rdma-core 44, whose queue pairs have two functions less, and with a newer one.
+ */
+static void extended_queue_pair_of_each_driver(void **state)
+{
+	(void)state;
+	struct provider_qp qp = {0};
+	uint64_t mask = PROVIDER_QP_EX;
+
+	assert_null(kernel_qp_extended(&qp.ibv));
+	qp.ex.wr_atomic_write = no_atomic_write;
+	assert_null(kernel_qp_extended(&qp.ibv));
+	qp.comp_mask = PROVIDER_QP_XRCD | PROVIDER_QP_EX;
+	assert_ptr_equal(kernel_qp_extended(&qp.ibv), &qp.ex);
+	qp.ex.wr_atomic_write = NULL;
+	assert_ptr_equal(kernel_qp_extended(&qp.ibv), &qp.ex);
+	qp.comp_mask = 0;
+	memcpy(&qp.ex.wr_atomic_write, &mask, sizeof(mask));
+	assert_ptr_equal(kernel_qp_extended(&qp.ibv), &qp.ex);
+	mask = PROVIDER_QP_XRCD;
+	memcpy(&qp.ex.wr_atomic_write, &mask, sizeof(mask));
+	qp.comp_mask = PROVIDER_QP_EX; /* the driver's own memory */
+	assert_null(kernel_qp_extended(&qp.ibv));
+}
+
 /* ------------------------------------------------------------------ posting */
 
 static void sends_are_posted(void **state)
@@ -692,6 +721,7 @@ int main(void)
 		cmocka_unit_test(device_shows_them),
 		cmocka_unit_test(xrc_objects),
 		cmocka_unit_test(xrc_queue_pair_is_opened),
+		cmocka_unit_test(extended_queue_pair_of_each_driver),
 		cmocka_unit_test(sends_are_posted),
 		cmocka_unit_test(datagrams_are_posted),
 		cmocka_unit_test(long_lists_are_divided),

@@ -197,12 +197,50 @@ static void bad_packets(void **state)
 	}
 }
 
+static bool came_doubled;
+
+static void take_flush(void *arg, struct net_packet *run, unsigned int count,
+		       const struct net_from *from)
+{
+	(void)arg, (void)from;
+	assert_int_equal(count, 1);
+	assert_int_equal(run[0].id, 0);
+	came_doubled = run[0].packet.icrc_doubled;
+	handed_count++;
+}
+
+/* Soft-RoCE's ICRC is taken for FLUSH of RC only, and known as such. */
+static void doubled_icrc(void **state)
+{
+	static const uint8_t opcodes[] = {PACKET_RC | OP_FLUSH, PACKET_RC | OP_FLUSH,
+					  PACKET_RC | OP_READ_REQUEST, PACKET_XRC | OP_FLUSH};
+	struct net_receiver receiver;
+
+	(void)state;
+	for (unsigned int i = 0; i < 4; i++) {
+		struct packet p = {.opcode = opcodes[i], .pkey = WIRE_PKEY};
+
+		packet_size = datagram_size = packet_encode(&p, datagram) + WIRE_ICRC;
+		icrc_write(icrc_begin(&path, packet_size, 0), datagram, packet_size);
+		if (i)
+			icrc_double(datagram, packet_size);
+		handed_count = 0;
+		assert_int_equal(net_receiver_init(&receiver, -1), 0);
+		net_receive(&receiver, take_flush, NULL);
+		net_receiver_fini(&receiver);
+		assert_int_equal(handed_count, i < 2);
+		assert_true(i >= 2 || came_doubled == (i == 1));
+		assert_int_equal(receiver.counters.bad_icrc, i >= 2);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(short_runs),
 		cmocka_unit_test(long_packets),
 		cmocka_unit_test(bad_packets),
+		cmocka_unit_test(doubled_icrc),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -319,6 +319,7 @@ void arrives(struct stage *s, struct packet p)
 	uint32_t size = packet_encode(&p, bytes) + p.length + packet_padding(p.length);
 
 	assert_int_equal(packet_decode(bytes, size + WIRE_ICRC, &decoded), PACKET_OK);
+	decoded.icrc_doubled = p.icrc_doubled;
 	tp_packet(s->tp, &decoded, s->now);
 	pull_events(s);
 }

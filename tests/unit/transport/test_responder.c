@@ -519,6 +519,81 @@ static void empty_answers_refused(void **state)
 	INVALID("refused 2");
 }
 
+static void flush(struct stage *s, uint32_t psn)
+{
+	ARRIVES(s, .opcode = OP_FLUSH, .psn = psn, .dma_length = 8, .feth = 1);
+}
+
+/* So many of these were recorded, whatever else was. */
+static void executed(struct stage *s, const char *what, uint32_t count)
+{
+	for (const char *at = s->said; (at = strstr(at, what)); at++)
+		count--;
+	assert_int_equal(count, 0);
+	s->said[0] = '\0';
+}
+
+/* A kernel's Soft-RoCE doesn't count FLUSHes among the READs: more of them than those, and READs
+ * before and after them, are answered, and answered again. */
+static void flushes_beyond_the_reads(void **state)
+{
+	enum { FLUSHES = TP_ANSWERS_MAX - 6, ALL = FLUSHES + 5 };
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	read_request(s, R(0), 0, 4);
+	for (uint32_t i = 1; i <= FLUSHES; i++)
+		flush(s, R(i));
+	for (uint32_t i = FLUSHES + 1; i < ALL; i++)
+		read_request(s, R(i), 0, 4);
+	for (uint32_t i = 0; i < ALL; i++) {
+		sends(s, OP_READ_RESPONSE_ONLY, R(i));
+		assert_int_equal(s->out.length, i && i <= FLUSHES ? 0 : 4);
+	}
+	sends_nothing(s);
+	for (uint32_t i = 1; i <= FLUSHES; i++)
+		flush(s, R(i)); /* older than all four READs that may be outstanding, or not */
+	for (uint32_t i = 1; i <= FLUSHES; i++)
+		sends(s, OP_READ_RESPONSE_ONLY, R(i));
+	sends_nothing(s);
+	read_request(s, R(0), 0, 4); /* can't be outstanding any more */
+	sends_nothing(s);
+	read_request(s, R(FLUSHES + 1), 0, 4);
+	sends(s, OP_READ_RESPONSE_ONLY, R(FLUSHES + 1));
+	executed(s, "flush", FLUSHES);
+	stage_end(s);
+}
+
+/* All that are kept are still to be sent. */
+static void too_many_flushes(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	for (uint32_t i = 0; i <= TP_ANSWERS_MAX; i++)
+		flush(s, R(i));
+	for (uint32_t i = 0; i < TP_ANSWERS_MAX; i++)
+		sends(s, OP_READ_RESPONSE_ONLY, R(i));
+	acked(s, R(TP_ANSWERS_MAX), AETH_NAK | NAK_INVALID_REQUEST, TP_ANSWERS_MAX);
+	executed(s, "flush", TP_ANSWERS_MAX);
+	stage_end(s);
+}
+
+/* Its own FLUSHes will be understood as the peer's are made. */
+static void flush_of_soft_roce(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	flush(s, R(0));
+	assert_false(tp_flush_doubled(s->tp));
+	ARRIVES(s, .opcode = OP_FLUSH, .psn = R(1), .dma_length = 8, .feth = 1,
+		.icrc_doubled = true);
+	assert_true(tp_flush_doubled(s->tp));
+	executed(s, "flush", 2);
+	stage_end(s);
+}
+
 static void opcodes_out_of_order(void **state)
 {
 	static const uint8_t alone[] = {OP_SEND_MIDDLE, OP_SEND_LAST, OP_WRITE_MIDDLE,
@@ -906,6 +981,9 @@ int main(void)
 		cmocka_unit_test(too_many_reads),
 		cmocka_unit_test(empty_answers),
 		cmocka_unit_test(empty_answers_refused),
+		cmocka_unit_test(flushes_beyond_the_reads),
+		cmocka_unit_test(too_many_flushes),
+		cmocka_unit_test(flush_of_soft_roce),
 		cmocka_unit_test(opcodes_out_of_order),
 		cmocka_unit_test(lengths),
 		cmocka_unit_test(longer_than_the_receive),

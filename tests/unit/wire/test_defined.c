@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Packets of FLUSH (opcode 1Ch: BTH, FETH, RETH) and ATOMIC WRITE (1Dh: BTH, RETH, 8 bytes), and
- * their answer, written by hand from IBTA volume 1, annex A19, because no kernel that speaks them
- * was at hand to capture from (golden/). The codec decodes each to the fields that were meant,
+ * their answer, written by hand from IBTA volume 1, annex A19; golden/ has a kernel's, whose FLUSH
+ * has another ICRC. The codec decodes each to the fields that were meant,
  * finds the ICRC correct, and encodes the fields to the same bytes. The ICRCs were computed with
  * Python's zlib.crc32(), by a function that also gives those of the captured packets.
  *

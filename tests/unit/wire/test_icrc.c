@@ -212,6 +212,57 @@ static void test_isal_and_tables(void **state)
 	both_ways(crc32_update);
 }
 
+/* FLUSH as a kernel's Soft-RoCE (Linux 6.12) sent it: its ICRC covers the headers twice. */
+static const struct icrc_path from_kernel = {
+	.source = {[10] = 0xff, 0xff, 10, 77, 0, 2},
+	.destination = {[10] = 0xff, 0xff, 10, 77, 0, 1},
+	.source_port = 0xc005,
+	.destination_port = WIRE_PORT,
+};
+enum { KERNEL_ID = 0x557c };
+static const uint8_t kernel_flush[WIRE_FLUSH] = {
+	0x1c, 0x00, 0xff, 0xff, 0x00, 0x00, 0xc0, 0x01, 0x80, 0x00, 0x00, 0x02, /* BTH */
+	0x00, 0x00, 0x00, 0x01,							/* FETH */
+	0x00, 0x00, 0x55, 0xf8, 0x39, 0x23, 0xc0, 0x00, 0x00, 0x00, 0x02, 0x8b, /* RETH */
+	0x00, 0x00, 0x00, 0x40,							/* ... */
+	0xdf, 0xac, 0xd9, 0x3e,							/* ICRC */
+};
+
+static void test_flush_of_the_kernel(void **state)
+{
+	uint8_t packet[WIRE_FLUSH];
+	uint16_t id;
+
+	(void)state;
+	assert_false(icrc_matches(&from_kernel, kernel_flush, WIRE_FLUSH, &id));
+	assert_true(icrc_matches_doubled(&from_kernel, kernel_flush, WIRE_FLUSH, &id));
+	assert_int_equal(id, KERNEL_ID);
+	memcpy(packet, kernel_flush, sizeof(packet));
+	icrc_write(icrc_begin(&from_kernel, WIRE_FLUSH, KERNEL_ID), packet, WIRE_FLUSH);
+	assert_memory_not_equal(packet, kernel_flush, WIRE_FLUSH);
+	icrc_double(packet, WIRE_FLUSH);
+	assert_memory_equal(packet, kernel_flush, WIRE_FLUSH);
+}
+
+/* Each damaged bit is found, also where routers may change the byte: the kernel covers it. */
+static void test_damaged_flush_of_the_kernel(void **state)
+{
+	uint8_t packet[WIRE_FLUSH];
+	uint16_t id;
+
+	(void)state;
+	memcpy(packet, kernel_flush, sizeof(packet));
+	for (int bit = 0; bit < 8 * WIRE_FLUSH; bit++) {
+		packet[bit / 8] ^= 1 << bit % 8;
+		assert_false(icrc_matches_doubled(&from_kernel, packet, WIRE_FLUSH, &id));
+		packet[bit / 8] ^= 1 << bit % 8;
+	}
+	assert_false(icrc_matches_doubled(&ipv6, packet, WIRE_FLUSH, &id));
+	assert_false(icrc_matches_doubled(&from_kernel, packet, WIRE_FLUSH - 4, &id));
+	icrc_write(icrc_begin(&from_kernel, WIRE_FLUSH, 0), packet, WIRE_FLUSH);
+	assert_false(icrc_matches_doubled(&from_kernel, packet, WIRE_FLUSH, &id));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -223,6 +274,8 @@ int main(void)
 		cmocka_unit_test(test_ipv6_has_no_identification),
 		cmocka_unit_test(test_damage),
 		cmocka_unit_test(test_other_path),
+		cmocka_unit_test(test_flush_of_the_kernel),
+		cmocka_unit_test(test_damaged_flush_of_the_kernel),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
