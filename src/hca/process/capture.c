@@ -408,12 +408,13 @@ static void capture_put_frame(struct capture *c, uint32_t device, const uint8_t 
 }
 
 void capture_show_frame(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local,
-			int count, bool leaves) NO_THREAD_SAFETY_ANALYSIS
+			int count, bool leaves)
 {
-	struct capture *c = capture_enter(qp->hca);
+	struct capture *c = atomic_load_explicit(&qp->hca->capture, memory_order_acquire);
 
 	if (!c)
 		return;
+	lock_take(&c->lock);
 	if (wqe->length <= sizeof(c->ether) &&
 	    copy_gather(c->ether, local, count, 0, wqe->length)) {
 		if (wqe->flags & SEND_CHECKSUMS)
@@ -425,12 +426,13 @@ void capture_show_frame(struct qp *qp, const struct send_wqe *wqe, const struct 
 }
 
 void capture_show_frame_came(struct hca *hca, uint32_t device, const uint8_t *frame,
-			     uint32_t length) NO_THREAD_SAFETY_ANALYSIS
+			     uint32_t length)
 {
-	struct capture *c = capture_enter(hca);
+	struct capture *c = atomic_load_explicit(&hca->capture, memory_order_acquire);
 
 	if (!c)
 		return;
+	lock_take(&c->lock);
 	capture_put_frame(c, device, frame, length, TAP_IN, NULL);
 	lock_give(&c->lock);
 }
