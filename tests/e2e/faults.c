@@ -15,8 +15,7 @@ int main(int argc, char **argv)
 		behaviour_tests,  dereg_tests,	      order_tests,     away_tests,  reach_tests,
 		window_tests,	  window_wrong_tests, region_tests,    dm_tests,    odp_tests,
 		domain_tests,	  placement_tests,    xrc_tests,       tag_tests,   tag_wrong_tests,
-		tag_random_tests, ofed_tests,	      converted_tests,
-		kept_tests,	  held_tests,
+		tag_random_tests, ofed_tests,	      converted_tests, kept_tests,  held_tests,
 	};
 	static struct rig_test all[TESTS_MAX + 1];
 	unsigned int count = 0;
