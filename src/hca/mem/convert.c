@@ -191,7 +191,7 @@ whole_copy(uint64_t *to, const uint64_t *from, size_t bytes)
 }
 
 /* False: the kernel has no memory. */
-static bool populate(uint64_t *at, uint64_t length)
+static bool pages_populate(uint64_t *at, uint64_t length)
 {
 	return !madvise(at, length, MADV_POPULATE_WRITE) || errno == EINVAL; /* before Linux 5.14 */
 }
@@ -215,7 +215,7 @@ static bool pages_to_file(uint64_t *here, uint64_t length, uint64_t at) REQUIRES
 	whole_copy(file.piece, here, length);
 	if (!file_map(here, length, at, PROT_READ | PROT_WRITE, MAP_SHARED))
 		return false;
-	bool done = populate(here, length) || !anonymous_map(here, length);
+	bool done = pages_populate(here, length) || !anonymous_map(here, length);
 
 	whole_copy(here, file.piece, length);
 	/* ... to here. */
@@ -539,7 +539,7 @@ static bool is_on_parts(const struct mr *mr)
 	return mr->converted[0].to;
 }
 
-static void range_add(struct mr *mr, struct mr_converted range) REQUIRES(convert_lock)
+static void converted_add(struct mr *mr, struct mr_converted range) REQUIRES(convert_lock)
 {
 	struct mr_converted *r = mr->converted;
 
@@ -568,15 +568,15 @@ static void ranges_find(struct mr *mr) REQUIRES(convert_lock)
 	if (!file.count)
 		return;
 	if (proc_maps_open(&maps, 0)) {
-		range_add(mr, (struct mr_converted){0, FILE_BYTES});
+		converted_add(mr, (struct mr_converted){0, FILE_BYTES});
 		return;
 	}
 	while (!proc_maps_next(&maps, m.end, &m) && m.start < end) {
 		uintptr_t low = m.start > start ? m.start : start, high = m.end < end ? m.end : end;
 
 		if (m.shared && is_ours(&m))
-			range_add(mr, (struct mr_converted){m.offset + (low - m.start),
-							    m.offset + (high - m.start)});
+			converted_add(mr, (struct mr_converted){m.offset + (low - m.start),
+								m.offset + (high - m.start)});
 	}
 	proc_maps_close(&maps);
 }
