@@ -307,13 +307,13 @@ static inline void link_abandon(struct link *link, uint32_t payload) RELEASE(lin
 
 /* Rings the peer's doorbell. */
 void link_ring(struct link *link);
-/* Whether a record to the QP `qpn` of the peer's may complete to an armed CQ: the caller has found
- * that some CQ is armed. */
-bool link_qp_is_armed(const struct link *link, uint32_t qpn);
+/* Whether a record to the QP `qpn` of the peer's may complete to an armed CQ that owes an event for
+ * it: the caller has found that some CQ is armed. */
+bool link_qp_is_armed(const struct link *link, uint32_t qpn, bool solicited);
 /* After a batch of link_send() for the QP `qpn` (LINK_ANY_QP: for several, for none, or the peer is
  * to look at its waiting QPs): rings the peer's doorbell if the peer asks for that (struct
- * pub_header). */
-static inline void link_notify_qp(struct link *link, uint32_t qpn)
+ * pub_header). `solicited` false: no record of the batch completes by a solicited event. */
+static inline void link_notify_for(struct link *link, uint32_t qpn, bool solicited)
 {
 	const struct pub_header *peer = &link->peer->header;
 
@@ -321,8 +321,12 @@ static inline void link_notify_qp(struct link *link, uint32_t qpn)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (unlikely(atomic_load_explicit(&peer->asleep, memory_order_relaxed)) ||
 	    (unlikely(atomic_load_explicit(&peer->armed_cqs, memory_order_relaxed)) &&
-	     link_qp_is_armed(link, qpn)))
+	     link_qp_is_armed(link, qpn, solicited)))
 		link_ring(link);
+}
+static inline void link_notify_qp(struct link *link, uint32_t qpn)
+{
+	link_notify_for(link, qpn, true);
 }
 static inline void link_notify(struct link *link)
 {
