@@ -65,7 +65,12 @@ struct pub_held_up {
  *
  * A CQ has a number, its arm group, which a QP's entry names; some CQs have the same one, and then
  * peers ring more often than is needed. `armed` is the number of a group's CQs that are armed (owe
- * an event), and armed_cqs is the sum. Most processes have none; then peers look no further.
+ * an event): for any completion in the lower half, for a solicited one only in the upper half.
+ * armed_cqs is the number of all. Most processes have none; then peers look no further.
+ *
+ * A datagram that isn't solicited rings for no CQ of the latter kind. Should it complete with an
+ * error, which raises the event too, that comes with the next pass: of a poller, or of the engine
+ * thread once the watchdog has expired.
  *
  * Written by the process's threads. `asleep`: by a poller, by the engine thread, by a thread that
  * is about to block (lease.c). The counts: by the thread that arms a CQ or finds it armed when it
@@ -234,23 +239,30 @@ static inline uint64_t pub_qp_read_state(const struct pub_qp *entry)
 	return atomic_load_explicit(&entry->state, memory_order_seq_cst);
 }
 
-/* Counts a CQ that is armed (1), or isn't any more (-1). After the former the caller passes [S2],
- * then looks at all rings. */
-static inline void pub_count_armed(struct pub_header *header, uint32_t group, int change)
+#define PUB_ARMED_ANY 1u
+#define PUB_ARMED_SOLICITED 0x10000u
+
+/* Counts a CQ that is armed in a way (1), or is not any more (-1). After the former the caller
+ * passes [S2], then looks at all rings. */
+static inline void pub_count_armed(struct pub_header *header, uint32_t group, uint32_t way,
+				   int change)
 {
-	atomic_fetch_add_explicit(&header->armed[group], change, memory_order_relaxed);
+	atomic_fetch_add_explicit(&header->armed[group], way * (uint32_t)change,
+				  memory_order_relaxed);
 	atomic_fetch_add_explicit(&header->armed_cqs, change, memory_order_relaxed);
 }
 
-/* Whether the QP may complete to an armed CQ. `index` is below LIMIT_QPS_PER_SLOT. The caller has
- * passed [S1]. */
-static inline bool pub_qp_is_armed(const struct pub *pub, uint32_t index)
+/* Whether the QP may complete to a CQ that owes an event for that: any completion, or one that
+ * isn't solicited. `index` is below LIMIT_QPS_PER_SLOT. The caller has passed [S1]. */
+static inline bool pub_qp_is_armed(const struct pub *pub, uint32_t index, bool solicited)
 {
+	uint32_t ways = solicited ? UINT32_MAX : PUB_ARMED_SOLICITED - 1;
 	uint32_t groups = atomic_load_explicit(&pub->qp[index].arm_groups, memory_order_relaxed);
 	const _Atomic uint32_t *armed = pub->header.armed;
 
-	return atomic_load_explicit(&armed[groups & 0xff], memory_order_relaxed) ||
-	       atomic_load_explicit(&armed[groups >> 8 & 0xff], memory_order_relaxed);
+	return (atomic_load_explicit(&armed[groups & 0xff], memory_order_relaxed) |
+		atomic_load_explicit(&armed[groups >> 8 & 0xff], memory_order_relaxed)) &
+	       ways;
 }
 
 static inline uint32_t pub_qp_state(uint64_t word)

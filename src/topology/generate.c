@@ -20,7 +20,7 @@ void generator_begin(struct generator *generator, struct topology *topology,
 void generator_nodes(struct generator *generator, enum topology_kind kind, unsigned int ports,
 		     unsigned int count, const char *prefix)
 {
-	char name[32];
+	char name[40]; /* a prefix of dragonfly_switches(), and a number */
 	uint32_t node;
 
 	for (unsigned int i = 0; i < count && !generator->err; i++) {

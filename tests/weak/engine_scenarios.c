@@ -209,7 +209,7 @@ static bool is_taken(void)
 /* As ibv_req_notify_cq() does it. */
 static void program_arms(void)
 {
-	pub_count_armed(&our_pub_memory.header, 0, 1);
+	pub_count_armed(&our_pub_memory.header, 0, PUB_ARMED_ANY, 1);
 	engine_release(&hca);
 	if (is_taken())
 		model_event_set(OURS); /* only ends engine_serves_until() */
@@ -246,7 +246,7 @@ static void engine_serves_one(void)
 
 static void other_event_is_raised(void)
 {
-	pub_count_armed(&our_pub_memory.header, 0, -1);
+	pub_count_armed(&our_pub_memory.header, 0, PUB_ARMED_ANY, -1);
 }
 
 /* ------------------------------------------------------------------ packets */
@@ -313,7 +313,7 @@ static bool packets_are_taken(void)
 /* A packet stands for the completion of a CQ that the program arms. */
 static void program_arms_for_packets(void)
 {
-	pub_count_armed(&our_pub_memory.header, 0, 1);
+	pub_count_armed(&our_pub_memory.header, 0, PUB_ARMED_ANY, 1);
 	engine_release(&hca);
 	lease_is_taken();
 	if (packets_are_taken())
@@ -460,7 +460,7 @@ static bool is_sent(void)
 
 static void program_arms_for_room(void)
 {
-	pub_count_armed(&our_pub_memory.header, 0, 1);
+	pub_count_armed(&our_pub_memory.header, 0, PUB_ARMED_ANY, 1);
 	engine_release(&hca);
 	if (is_sent())
 		model_event_set(OURS);

@@ -25,7 +25,9 @@
  * So it finds the record in the ring, or the peer finds the CQ armed, whatever `asleep` says then,
  * and rings (struct pub_header). The engine thread, once woken, passes beside the poller
  * (engine_attend()). Records to other QPs ring no doorbell under a lease. Polls of an armed CQ take
- * no lease, because their program is likely to block soon.
+ * no lease, because their program is likely to block soon; unless it is armed for solicited events
+ * only, as by programs that poll always, and want to be told of what can't wait (UCX's UD). Then
+ * datagrams that aren't solicited ring no doorbell under a lease either.
  *
  * Packets may be for any QP, so their socket isn't left to a poller while a CQ is armed:
  * engine_attend() and engine_release() end with roce_arm(). The kernel orders that with the epoll's
@@ -244,7 +246,7 @@ static void take_lease(struct hca *hca, struct poller *p)
 /* Whether a poll of the CQ may take the lease. */
 static inline bool may_lease(const struct cq *cq)
 {
-	return !cq || !cq_is_armed(cq);
+	return !cq || !cq_owes_any(cq);
 }
 
 void engine_poll(struct hca *hca, const struct cq *cq)

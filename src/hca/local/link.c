@@ -636,9 +636,10 @@ void link_break(struct link *link)
 	engine_kick(link->hca);
 }
 
-bool link_qp_is_armed(const struct link *link, uint32_t qpn)
+bool link_qp_is_armed(const struct link *link, uint32_t qpn, bool solicited)
 {
-	return qpn == LINK_ANY_QP || pub_qp_is_armed(link->peer, qpn & (LIMIT_QPS_PER_SLOT - 1));
+	return qpn == LINK_ANY_QP ||
+	       pub_qp_is_armed(link->peer, qpn & (LIMIT_QPS_PER_SLOT - 1), solicited);
 }
 
 void link_ring(struct link *link)

@@ -313,17 +313,18 @@ static inline void link_abandon(struct link *link, uint32_t payload) RELEASE(lin
 
 /* Rings the peer's doorbell. */
 void link_ring(struct link *link);
-/* Whether a record to the QP `qpn` of the peer's may complete to an armed CQ: the caller has found
- * that some CQ is armed. */
-bool link_qp_is_armed(const struct link *link, uint32_t qpn);
+/* Whether a record to the QP `qpn` of the peer's may complete to an armed CQ that owes an event for
+ * it: the caller has found that some CQ is armed. */
+bool link_qp_is_armed(const struct link *link, uint32_t qpn, bool solicited);
 /* The connection ends: no record carries its acknowledgement any more. hca.engine is held. */
 void link_forget_owing(struct link *link, const struct local_conn *conn)
 	REQUIRES(link->hca->engine);
 
 /* After a batch of link_send() for the QPs `qpn` and `other` (LINK_ANY_QP: for several, for none,
  * or the peer is to look at its waiting QPs): rings the peer's doorbell if the peer asks for that
- * (struct pub_header). */
-static inline void link_notify_qps(struct link *link, uint32_t qpn, uint32_t other)
+ * (struct pub_header). `solicited` false: no record of the batch for `qpn` completes by a solicited
+ * event. */
+static inline void link_notify_if(struct link *link, uint32_t qpn, bool solicited, uint32_t other)
 {
 	const struct pub_header *peer = &link->peer->header;
 
@@ -331,12 +332,21 @@ static inline void link_notify_qps(struct link *link, uint32_t qpn, uint32_t oth
 	atomic_thread_fence(memory_order_seq_cst);
 	if (unlikely(atomic_load_explicit(&peer->asleep, memory_order_relaxed)) ||
 	    (unlikely(atomic_load_explicit(&peer->armed_cqs, memory_order_relaxed)) &&
-	     (link_qp_is_armed(link, qpn) || link_qp_is_armed(link, other))))
+	     (link_qp_is_armed(link, qpn, solicited) ||
+	      (other != qpn && link_qp_is_armed(link, other, true)))))
 		link_ring(link);
+}
+static inline void link_notify_qps(struct link *link, uint32_t qpn, uint32_t other)
+{
+	link_notify_if(link, qpn, true, other);
+}
+static inline void link_notify_for(struct link *link, uint32_t qpn, bool solicited)
+{
+	link_notify_if(link, qpn, solicited, qpn);
 }
 static inline void link_notify_qp(struct link *link, uint32_t qpn)
 {
-	link_notify_qps(link, qpn, qpn);
+	link_notify_if(link, qpn, true, qpn);
 }
 static inline void link_notify(struct link *link)
 {

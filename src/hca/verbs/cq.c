@@ -45,6 +45,14 @@ static struct channel *cq_channel(const struct cq *cq)
 	return container_of(cq->ibv.channel, struct channel, ibv);
 }
 
+/* Counts the CQ in the published table, if it is armed. */
+static void count_armed(struct cq *cq, uint32_t arm, int change)
+{
+	if (arm != CQ_UNARMED)
+		pub_count_armed(&cq->context->hca->pub->header, cq->arm_group,
+				arm == CQ_ARMED ? PUB_ARMED_ANY : PUB_ARMED_SOLICITED, change);
+}
+
 static void set_armed(struct cq *cq, enum cq_arm arm) REQUIRES(cq->lock)
 {
 	uint32_t old = atomic_load_explicit(&cq->armed, memory_order_relaxed);
@@ -52,10 +60,9 @@ static void set_armed(struct cq *cq, enum cq_arm arm) REQUIRES(cq->lock)
 	if (arm == CQ_UNARMED)
 		cq->held_back = 0;
 
-	if (old == CQ_UNARMED && arm != CQ_UNARMED)
-		pub_count_armed(&cq->context->hca->pub->header, cq->arm_group, 1);
-	else if (old != CQ_UNARMED && arm == CQ_UNARMED)
-		pub_count_armed(&cq->context->hca->pub->header, cq->arm_group, -1);
+	/* In this order a peer finds it armed in between. */
+	count_armed(cq, arm, 1);
+	count_armed(cq, old, -1);
 	atomic_store_explicit(&cq->armed, arm, memory_order_relaxed);
 }
 
@@ -207,7 +214,7 @@ int cq_req_notify(struct ibv_cq *ibv, int solicited_only)
 	if (want > old)
 		set_armed(cq, want);
 	lock_give(&cq->lock);
-	if (old == CQ_UNARMED) /* counted before [S2], which is in it */
+	if (want > old) /* counted before [S2], which is in it */
 		engine_release(cq->context->hca);
 	return 0;
 }

@@ -113,6 +113,12 @@ static inline bool cq_is_armed(const struct cq *cq)
 	return atomic_load_explicit(&cq->armed, memory_order_relaxed) != CQ_UNARMED;
 }
 
+/* Whether it owes one for the next completion, whichever that is; as above. */
+static inline bool cq_owes_any(const struct cq *cq)
+{
+	return atomic_load_explicit(&cq->armed, memory_order_relaxed) == CQ_ARMED;
+}
+
 /* How many completions the CQ may hold. Takes cq.lock. */
 static inline uint32_t cq_depth(struct cq *cq)
 {

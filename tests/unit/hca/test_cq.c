@@ -193,9 +193,11 @@ static void solicited_arming(void **state)
 	struct ibv_comp_channel *channel = channel_create(context);
 	struct cq *cq = fake_cq(context, 16, channel);
 	struct cqe good = {.wr_id = 1}, bad = {.status = IBV_WC_WR_FLUSH_ERR};
+	_Atomic uint32_t *group = &context_of(context)->hca->pub->header.armed[cq->arm_group];
 
 	(void)state;
 	cq_req_notify(&cq->ibv, 1);
+	assert_int_equal(*group, PUB_ARMED_SOLICITED);
 	cq_push(cq, &good, false);
 	assert_false(fd_readable(channel->fd));
 	cq_push(cq, &good, true);
@@ -205,6 +207,7 @@ static void solicited_arming(void **state)
 	take_event(channel, cq);
 	cq_req_notify(&cq->ibv, 1);
 	cq_req_notify(&cq->ibv, 0); /* now any counts */
+	assert_int_equal(*group, PUB_ARMED_ANY);
 	cq_push(cq, &good, false);
 	take_event(channel, cq);
 	cq_req_notify(&cq->ibv, 0);
@@ -216,7 +219,7 @@ static void solicited_arming(void **state)
 	fake_close(context);
 }
 
-/* The engine takes no lease for a poll of an armed CQ. */
+/* The engine takes no lease for a poll of a CQ that is armed for any event. */
 static void engine_knows_polls_of_an_armed_cq(void **state)
 {
 	struct ibv_context *context = fake_open();
@@ -225,6 +228,9 @@ static void engine_knows_polls_of_an_armed_cq(void **state)
 	struct ibv_wc wc;
 
 	(void)state;
+	assert_int_equal(cq_poll(&cq->ibv, 1, &wc), 0);
+	assert_int_equal(fakes.armed_polls, 0);
+	assert_int_equal(cq_req_notify(&cq->ibv, 1), 0);
 	assert_int_equal(cq_poll(&cq->ibv, 1, &wc), 0);
 	assert_int_equal(fakes.armed_polls, 0);
 	assert_int_equal(cq_req_notify(&cq->ibv, 0), 0);
