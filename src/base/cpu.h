@@ -1,11 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Branch hints and the pause instruction for spin loops, which the compiler has no portable names
- * for. */
+/* Branch hints, and instructions which the compiler has no portable names for: the pause of spin
+ * loops, and fetching a cache line to write it. */
 #ifndef VERBENA_BASE_CPU_H
 #define VERBENA_BASE_CPU_H
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
+
+/* The caller is about to write the cache line: fetches it for that. A hint, which may be ignored.
+ */
+static inline void cpu_prefetch_write(void *at)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__asm__ volatile("prefetchw %0" : : "m"(*(char *)at));
+#else
+	__builtin_prefetch(at, 1);
+#endif
+}
 
 static inline void cpu_relax(void)
 {

@@ -152,6 +152,20 @@ static inline struct ring_header *ring_reserve(struct ring_tx *tx, uint32_t payl
 	return (struct ring_header *)ring_at(tx->slots, tx->pos);
 }
 
+/*
+ * The consumer has read the slots that are written next, a lap ago, so each of their lines has to
+ * come from its cache before it can be written. A producer of a stream asks for them RING_AHEAD
+ * slots before: far enough from the one that the consumer polls, which would take it back.
+ */
+#define RING_AHEAD 8u
+
+static inline void ring_look_ahead(const struct ring_tx *tx, uint32_t slots)
+{
+	cpu_prefetch_write(ring_at(tx->slots, tx->pos + RING_AHEAD));
+	if (slots > 1)
+		cpu_prefetch_write(ring_at(tx->slots, tx->pos + RING_AHEAD + 1));
+}
+
 /* Publishes the reserved record of `payload` bytes. */
 static inline void ring_commit(struct ring_tx *tx, struct ring_header *h, uint32_t payload)
 {
@@ -160,8 +174,11 @@ static inline void ring_commit(struct ring_tx *tx, struct ring_header *h, uint32
 
 	h->slots = n;
 	tx->stale[at] = false;
-	if (unlikely(n > 1))
-		memset(&tx->stale[at + 1], true, n - 1);
+	if (n > 1) {
+		tx->stale[at + 1] = true;
+		if (unlikely(n > 2))
+			memset(&tx->stale[at + 2], true, n - 2);
+	}
 	if (unlikely(tx->stale[following])) {
 		struct ring_header *next = (struct ring_header *)ring_at(tx->slots, following);
 
@@ -171,6 +188,7 @@ static inline void ring_commit(struct ring_tx *tx, struct ring_header *h, uint32
 	atomic_store_explicit(&h->seq, tx->pos + 1,
 			      memory_order_release); /* [R1], pairs with [R2] */
 	tx->pos += n;
+	ring_look_ahead(tx, n);
 }
 
 /* All threads that found the ring full are about to try again; one that fails again sets want_space

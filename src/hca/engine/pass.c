@@ -22,14 +22,21 @@
 #include "hca/verbs/tagged.h"
 
 enum {
-	ROCE_LOOKS = 8,	 /* how many rings a look at the socket counts as, by the time it takes */
-	WARM_NS = 60000, /* how long the engine thread stays awake: as long as waking it takes */
+	ROCE_LOOKS = 8,	  /* how many rings a look at the socket counts as, by the time it takes */
+	ACK_RECORDS = 32, /* acknowledgements that are owed wait while fewer are handled */
+	WARM_NS = 60000,  /* how long the engine thread stays awake: as long as waking it takes */
 };
+
+static void flush_acks(struct hca *hca) REQUIRES(hca->engine)
+{
+	hca->unacknowledged = 0;
+	local_flush_acks(hca);
+}
 
 void engine_leave(struct hca *hca)
 {
 	if (unlikely(!list_empty(&hca->acks)) && engine_asleep(hca))
-		local_flush_acks(hca);
+		flush_acks(hca);
 	if (unlikely(!list_empty(&hca->tagged)))
 		tagged_pass(hca);
 	lock_give(&hca->engine);
@@ -193,9 +200,10 @@ void engine_wake_unlisted(struct hca *hca)
 unsigned int engine_pass_links(struct hca *hca, unsigned int *looked)
 {
 	unsigned int n = 0;
+	bool owes = !list_empty(&hca->acks); /* since an earlier pass */
 
-	if (unlikely(!list_empty(&hca->acks)))
-		local_flush_acks(hca);
+	if (unlikely(hca->unacknowledged >= ACK_RECORDS))
+		flush_acks(hca);
 	if (unlikely(!list_empty(&hca->tagged)))
 		tagged_pass(hca);
 	list_for_each(node, &hca->links) {
@@ -213,6 +221,9 @@ unsigned int engine_pass_links(struct hca *hca, unsigned int *looked)
 		if (ring_ready(&link->rx))
 			n += link_drain(hca, link);
 	}
+	hca->unacknowledged += n;
+	if (unlikely(owes && !n))
+		flush_acks(hca);
 	if (unlikely(hca->roce && roce_busy(hca->roce))) {
 		n += roce_pass(hca->roce);
 		*looked += ROCE_LOOKS;

@@ -159,15 +159,17 @@ struct hca {
 	 * the next one. */
 	_Atomic uint64_t link_given_up[LIMIT_SLOTS];
 	struct link *self;
-	struct membership *membership;	       /* NULL: on no node of a fabric */
-	struct roce *roce;		       /* NULL: the daemon has no port 4791 */
-	bool roce_forced;		       /* VERBENA_CARRIER=wire: also to QPs of this host */
-	bool long_by_ring;		       /* see way.h */
-	bool share_memory;		       /* see mem/shared.h */
-	bool convert;			       /* see mem/convert.h */
-	struct capture *_Atomic capture;       /* NULL: no capture runs; else equals `captures` */
-	struct capture *_Atomic captures;      /* NULL: none has ever run; engine thread */
-	struct list acks GUARDED_BY(engine);   /* struct local_conn.ack_node */
+	struct membership *membership;	     /* NULL: on no node of a fabric */
+	struct roce *roce;		     /* NULL: the daemon has no port 4791 */
+	bool roce_forced;		     /* VERBENA_CARRIER=wire: also to QPs of this host */
+	bool long_by_ring;		     /* see way.h */
+	bool share_memory;		     /* see mem/shared.h */
+	bool convert;			     /* see mem/convert.h */
+	struct capture *_Atomic capture;     /* NULL: no capture runs; else equals `captures` */
+	struct capture *_Atomic captures;    /* NULL: none has ever run; engine thread */
+	struct list acks GUARDED_BY(engine); /* struct local_conn.ack_node */
+	/* Records that were handled since `acks` was last flushed. */
+	uint32_t unacknowledged GUARDED_BY(engine);
 	struct list tagged GUARDED_BY(engine); /* struct tagged.node */
 	struct list rnr GUARDED_BY(engine);    /* struct local_conn.rnr_node */
 	struct list dry GUARDED_BY(engine);    /* struct datagram_inbox.node */
