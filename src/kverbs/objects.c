@@ -358,13 +358,13 @@ struct ibv_qp *kernel_create_qp_ex(struct kernel_context *kernel, struct ibv_qp_
 	return kernel->ops.create_qp_ex(&kernel->verbs->context, attr);
 }
 
-/* A driver library of rdma-core before 45 doesn't know the last two functions, and has `comp_mask`
- * where the first of them is: with a small number, which no function's address is. */
+/* A driver library of rdma-core 44 doesn't know the last function, and has `comp_mask` where that
+ * is: with a small number, which no function's address is. */
 static uint64_t qp_mask_of_44(const struct provider_qp *provided)
 {
 	uint64_t there;
 
-	memcpy(&there, &provided->ex.wr_atomic_write, sizeof(there));
+	memcpy(&there, &provided->ex.wr_flush, sizeof(there));
 	return there <= (PROVIDER_QP_XRCD | PROVIDER_QP_EX) ? there : 0;
 }
 

@@ -474,12 +474,13 @@ static void xrc_queue_pair_is_opened(void **state)
 	device_close(kernel);
 }
 
-static void no_atomic_write(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t addr, const void *word)
+static void no_flush(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t addr, size_t length,
+		     uint8_t type, uint8_t level)
 {
-	(void)qp, (void)rkey, (void)addr, (void)word;
+	(void)qp, (void)rkey, (void)addr, (void)length, (void)type, (void)level;
 }
 
-/* With a driver of rdma-core 44, whose queue pairs have two functions less, and with a newer one.
+/* With a driver of rdma-core 44, whose queue pairs have one function less, and with a newer one.
  */
 static void extended_queue_pair_of_each_driver(void **state)
 {
@@ -488,17 +489,17 @@ static void extended_queue_pair_of_each_driver(void **state)
 	uint64_t mask = PROVIDER_QP_EX;
 
 	assert_null(kernel_qp_extended(&qp.ibv));
-	qp.ex.wr_atomic_write = no_atomic_write;
+	qp.ex.wr_flush = no_flush;
 	assert_null(kernel_qp_extended(&qp.ibv));
 	qp.comp_mask = PROVIDER_QP_XRCD | PROVIDER_QP_EX;
 	assert_ptr_equal(kernel_qp_extended(&qp.ibv), &qp.ex);
-	qp.ex.wr_atomic_write = NULL;
+	qp.ex.wr_flush = NULL;
 	assert_ptr_equal(kernel_qp_extended(&qp.ibv), &qp.ex);
 	qp.comp_mask = 0;
-	memcpy(&qp.ex.wr_atomic_write, &mask, sizeof(mask));
+	memcpy(&qp.ex.wr_flush, &mask, sizeof(mask));
 	assert_ptr_equal(kernel_qp_extended(&qp.ibv), &qp.ex);
 	mask = PROVIDER_QP_XRCD;
-	memcpy(&qp.ex.wr_atomic_write, &mask, sizeof(mask));
+	memcpy(&qp.ex.wr_flush, &mask, sizeof(mask));
 	qp.comp_mask = PROVIDER_QP_EX; /* the driver's own memory */
 	assert_null(kernel_qp_extended(&qp.ibv));
 }
