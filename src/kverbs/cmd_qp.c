@@ -104,16 +104,6 @@ static void uverbs_qp_fill(struct ibv_qp *qp, struct ibv_context *context,
 	attr->cap.max_inline_data = from->max_inline_data;
 }
 
-static void qp_extended_fill(struct provider_qp *qp, const struct ibv_qp_init_attr_ex *attr,
-			     struct provider_xrcd *xrcd)
-{
-	qp->comp_mask = 0;
-	if (attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) {
-		qp->comp_mask = PROVIDER_QP_XRCD;
-		qp->xrcd = xrcd;
-	}
-}
-
 /* The program's flags as the method has them. */
 static uint32_t qp_method_flags(const struct ibv_qp_init_attr_ex *attr)
 {
@@ -264,8 +254,6 @@ EXPORT int ibv_cmd_create_qp_ex(struct ibv_context *context, struct provider_qp 
 	if (!err)
 		err = create_legacy(context, &qp->ibv, attr, &parts, request, size, response,
 				    response_size);
-	if (!err)
-		qp_extended_fill(qp, attr, parts.xrcd);
 	return err;
 }
 
@@ -340,8 +328,6 @@ EXPORT int ibv_cmd_create_qp_ex2(struct ibv_context *context, struct provider_qp
 	if (!err)
 		err = create_extended(context, &qp->ibv, attr, &parts, request, size, response,
 				      response_size);
-	if (!err)
-		qp_extended_fill(qp, attr, parts.xrcd);
 	return err;
 }
 
@@ -373,8 +359,7 @@ EXPORT int ibv_cmd_open_qp(struct ibv_context *context, struct provider_qp *qp, 
 	qp->ibv.send_cq = NULL;
 	qp->ibv.recv_cq = NULL;
 	qp->ibv.srq = NULL;
-	qp->comp_mask = 0;
-	if (qp_size >= (int)(offsetof(struct provider_qp, xrcd) + sizeof(qp->xrcd))) {
+	if (qp_size >= (int)sizeof(*qp)) {
 		qp->comp_mask = PROVIDER_QP_XRCD;
 		qp->xrcd = xrcd_of(attr->xrcd);
 	}

@@ -118,6 +118,10 @@ struct provider_mr {
 	int access;
 };
 
+/* A queue pair of a driver of rdma-core 45 and later. That of 44 has one function less in `ex`, and
+ * what follows lies 8 bytes before. A driver's calls don't tell which of the two it has, so
+ * creating a queue pair writes nothing behind `ex`: drivers allocate it as zeroes, and none reads
+ * `xrcd`. */
 struct provider_qp {
 	union {
 		struct ibv_qp ibv;
