@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/sys.h"
 
 int background_enter(void)
 {
@@ -20,32 +21,32 @@ int background_enter(void)
 	if (child < 0) {
 		int err = -errno;
 
-		close(ends[0]);
-		close(ends[1]);
+		sys_close(ends[0]);
+		sys_close(ends[1]);
 		return err;
 	}
 	if (child) {
-		close(ends[1]);
+		sys_close(ends[1]);
 		/* No byte: the child has ended, and has said why. */
-		_exit(read(ends[0], &word, 1) == 1 ? 0 : 1);
+		_exit(sys_read(ends[0], &word, 1) == 1 ? 0 : 1);
 	}
-	close(ends[0]);
+	sys_close(ends[0]);
 	setsid();
 	return ends[1];
 }
 
 void background_settle(int parent, int log, const char *name)
 {
-	int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int nothing = sys_open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	if (nothing >= 0) {
 		dup2(nothing, STDIN_FILENO);
 		dup2(nothing, STDOUT_FILENO);
 		dup2(log >= 0 ? log : nothing, STDERR_FILENO);
 		if (nothing > STDERR_FILENO)
-			close(nothing);
+			sys_close(nothing);
 	}
-	if (write(parent, "1", 1) != 1)
+	if (sys_write(parent, "1", 1) != 1)
 		log_warn("the process that started the %s has ended", name);
-	close(parent);
+	sys_close(parent);
 }
