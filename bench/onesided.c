@@ -20,6 +20,8 @@
  *   window_write_64k_MBs  the same by the window's key
  *   memcpy_64k_MBs    memcpy() of 64 KiB into memory shared with the other process
  *   write_1m_MBs
+ *   handed_64k_ns, handed_1m_ns  such a WRITE, one way: ping-pong, the waiter polls the last byte
+ *                     and then reads all
  */
 #include "scale.h"
 
@@ -257,6 +259,50 @@ static double empty_poll(struct side *side)
 	return best;
 }
 
+/* Reads all of it. */
+static uint64_t sum_of(const uint8_t *at, uint32_t length)
+{
+	uint64_t sum = 0, word;
+
+	for (uint32_t i = 0; i < length; i += 8) {
+		memcpy(&word, at + i, 8);
+		sum += word;
+	}
+	return sum;
+}
+
+/* Median of half the round trip of `length` bytes, which the receiver reads, ns. */
+static double hand_over(struct side *side, uint32_t length)
+{
+	enum { ROUNDS = 400, FROM = 2 << 20 };
+	uint8_t *last = side->bytes + FROM + length - 1;
+	volatile uint64_t sum = 0;
+	double took[ROUNDS];
+
+	*last = 0;
+	side_meet(side);
+	for (int i = 0; i < ROUNDS; i++) {
+		/* The bytes come and go at the same place; the last one is the turn's number. */
+		uint8_t here = (uint8_t)(2 * i + 1 + !side->child);
+		double began = now();
+
+		for (int turn = 0; turn < 2; turn++) {
+			if (turn == side->child) {
+				*last = (uint8_t)(2 * i + 1 + side->child);
+				post(side, IBV_WR_RDMA_WRITE, length, FROM, 1, true);
+				complete(side);
+				continue;
+			}
+			while (*(volatile uint8_t *)last != here)
+				;
+			atomic_thread_fence(memory_order_acquire);
+			sum += sum_of(side->bytes + FROM, length);
+		}
+		took[i] = (now() - began) / 2;
+	}
+	return median(took, ROUNDS);
+}
+
 /* ------------------------------------------------------------------ rates */
 
 /* Requests a second. */
@@ -353,6 +399,10 @@ static void run(struct side *side, bool shared, const int *core, uint8_t *betwee
 	side_meet(side);
 	side->rkey = side->peer.rkey;
 	show(side, "write_cq_ns", ping_pong(side, true));
+	side_meet(side);
+	show(side, "handed_64k_ns", hand_over(side, 65536));
+	side_meet(side);
+	show(side, "handed_1m_ns", hand_over(side, 1 << 20));
 	side_meet(side);
 	if (!side->child)
 		measure_alone(side, between);

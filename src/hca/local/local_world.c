@@ -31,6 +31,7 @@
 #include "hca/mem/hazard.h"
 #include "hca/mem/mapped.h"
 #include "hca/mem/mr.h"
+#include "hca/mem/streaming.h"
 #include "hca/process/capture.h"
 #include "hca/process/counters.h"
 #include "hca/process/hca.h"
@@ -446,8 +447,9 @@ int world_peer_put(struct local_qp *lq, const struct mr_view *view, uint64_t the
 	if (unlikely(here == MAPPED_GONE))
 		return -EFAULT;
 	if (here) {
-		bool done = lq->self ? copy_gather_ordered(here, local, count, length)
-				     : copy_gather_far(here, local, count, length);
+		bool far = !lq->self && streaming_pays(length);
+		bool done = far ? copy_gather_far(here, local, count, length)
+				: copy_gather_ordered(here, local, count, length);
 
 		err = done ? 0 : -EFAULT;
 	} else if (unlikely(view->access & PUB_MR_MOVING)) {

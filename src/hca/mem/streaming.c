@@ -12,6 +12,11 @@
 
 enum { LINE = 64 };
 
+bool streaming_pays(size_t length)
+{
+	return length >= STREAMING_LEAST && !__builtin_cpu_is("intel");
+}
+
 __attribute__((target("avx"))) static void lines_avx(uint8_t *to, const uint8_t *from, size_t bytes)
 {
 	for (size_t at = 0; at < bytes; at += LINE) {
@@ -56,6 +61,12 @@ void streaming_end(void)
 }
 
 #else
+
+bool streaming_pays(size_t length)
+{
+	(void)length;
+	return false;
+}
 
 void streaming_copy(void *to, const void *from, size_t length)
 {
