@@ -192,7 +192,7 @@ static void act_read(struct input *in)
 
 	while (c->events >= 0 &&
 	       recv(c->events, &event, sizeof(event), MSG_DONTWAIT) == (ssize_t)sizeof(event)) {
-		MUST(event.uid && event.event <= 15);
+		MUST(event.uid && event.event <= PROTO_CM_WRITTEN_LAST);
 		if (event.event == 4)
 			learn_id(c, event.id);
 	}

@@ -98,6 +98,8 @@ uint64_t local_scan_receivers(struct hca *hca, uint64_t now) REQUIRES(hca->engin
 	}
 	uint64_t dry = datagram_inbox_scan(hca, now);
 
+	/* A message whose receive has come was executed. The engine thread may sleep next. */
+	local_flush_acks(hca);
 	atomic_store(&hca->has_rnr, !list_empty(&hca->rnr) || !list_empty(&hca->dry));
 	return dry < next ? dry : next;
 }

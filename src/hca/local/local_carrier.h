@@ -27,8 +27,8 @@ void local_take_carrying(struct hca *hca, struct link *link, struct ring_header 
 			 const uint8_t *payload, uint32_t room);
 /* Sends the acknowledgements that no record has carried since the last pass. */
 void local_flush_acks(struct hca *hca);
-/* Handles timers of messages that wait for a receive. Returns when to look again (ns; UINT64_MAX:
- * never). */
+/* Handles timers of messages that wait for a receive, and acknowledges what they let go on, because
+ * no pass may follow. Returns when to look again (ns; UINT64_MAX: never). */
 uint64_t local_scan_receivers(struct hca *hca, uint64_t now);
 
 /* ---- hca.engine and qp.lock are held */

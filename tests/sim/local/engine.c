@@ -183,6 +183,7 @@ static void scan(struct process *p)
 		if (qp->watched_receive && qp->connected)
 			qp->watched_receive = local_qp_expire_receive(&qp->lq, sim.now, &next);
 		mutex_give(&qp->lock);
+		flush_acks(p);
 		mutex_give(&p->engine);
 	}
 	if (next < p->timer_at)
