@@ -105,6 +105,17 @@ static bool peer_receives(uint32_t state)
 	       state == IBV_QPS_SQE;
 }
 
+/* Whether a life of the peer's QP has seen a request of this connection: one before the next, or
+ * the next one, which that life asked for again. */
+static bool has_met_peer(const struct local_qp *lq)
+{
+	const struct send_queue *sq = lq->sq;
+
+	if (lq->type == IBV_QPT_RC ? sq->next != lq->done_here : lq->next_msn != 0)
+		return true;
+	return sq->next != sq->head && sq_at(sq, sq->next)->flags & SEND_BEGUN;
+}
+
 /* Whether the peer's published entry says that its QP is ready for this one. The link is up. */
 static bool peer_ready(struct local_qp *lq)
 {
@@ -121,9 +132,7 @@ static bool peer_ready(struct local_qp *lq)
 	if (local_reliable(lq) && local_being_sent(lq))
 		return false;
 	/* A connection doesn't go on with another life of the peer's QP than it began with. */
-	bool begun = lq->type == IBV_QPT_RC ? lq->sq->next != lq->done_here : lq->next_msn != 0;
-
-	if (begun && (uint8_t)pub_qp_epoch(word) != lq->peer_epoch)
+	if (has_met_peer(lq) && (uint8_t)pub_qp_epoch(word) != lq->peer_epoch)
 		return false;
 	lq->peer_epoch = pub_qp_epoch(word);
 	lq->peer = LOCAL_PEER_READY;
