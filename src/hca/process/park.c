@@ -7,7 +7,9 @@
 #include "base/sys.h"
 #include "hca/engine/engine.h"
 
-#define PARK_PATIENCE_NS 100000000ull
+/* A thread that works waits for the daemon at worst, and both may wait for a processor: on a busy
+ * machine (load 30) 100 ms weren't always enough. */
+#define PARK_PATIENCE_NS 1000000000ull
 #define PARK_NAP_NS 20000
 
 struct mutex park_working[PARK_THREADS] = {
