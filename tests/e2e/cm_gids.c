@@ -17,21 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MUST(condition)                                                                 \
-	do {                                                                            \
-		if (!(condition)) {                                                     \
-			fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, \
-				#condition, strerror(errno));                           \
-			exit(1);                                                        \
-		}                                                                       \
-	} while (0)
-/* The call fails with this errno. */
-#define REFUSED(call, number)            \
-	do {                             \
-		errno = 0;               \
-		MUST((call) == -1);      \
-		MUST(errno == (number)); \
-	} while (0)
+#include "must.h"
 
 enum { IP_HEADER = 36 }; /* of the RDMA CM's IP addressing, before the program's private data */
 

@@ -11,14 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MUST(condition)                                                                      \
-	do {                                                                                 \
-		if (!(condition)) {                                                          \
-			fprintf(stderr, "holds:%d: not so: %s (%s)\n", __LINE__, #condition, \
-				strerror(errno));                                            \
-			exit(1);                                                             \
-		}                                                                            \
-	} while (0)
+#include "must.h"
 
 static struct ibv_context *ctx;
 static struct ibv_pd *pd;
