@@ -161,6 +161,7 @@ static void local_disconnect(struct qp *qp) REQUIRES(qp->lock)
 
 	local_qp_close(&conn->core);
 	list_del(&conn->ack_node);
+	lock_assert_held(&conn->link->hca->engine);
 	link_forget_owing(conn->link, conn);
 	list_del(&conn->rnr_node);
 	list_del(&qp->srq_wait);

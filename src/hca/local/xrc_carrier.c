@@ -162,6 +162,7 @@ static void xrc_disconnect(struct qp *qp) REQUIRES(qp->lock)
 		next = conn->next;
 		local_qp_stop(&conn->core);
 		list_del(&conn->ack_node);
+		lock_assert_held(&conn->link->hca->engine);
 		link_forget_owing(conn->link, conn);
 		list_del(&conn->rnr_node);
 		link_put(conn->link);
