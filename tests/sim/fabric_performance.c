@@ -18,6 +18,7 @@ struct counts {
 	uint64_t traffic[8], errors[ALL_ERRORS];
 	uint32_t traffic_short[KINDS], errors_short[ALL_ERRORS], sl[2][16];
 	uint16_t causes[CAUSES];
+	uint16_t lane_waits[FABRIC_VLS];
 };
 
 struct sampler {
@@ -247,6 +248,24 @@ static void expect_flow(struct counts *ports, const struct asked *asked, uint8_t
 	expected[4] = (uint8_t)((sum < 3 ? sum : 3) << 6);
 }
 
+/* PortVLXmitWait: the lanes that are selected are written. */
+static void expect_lane_waits(struct counts *ports, const struct asked *asked, uint8_t *expected)
+{
+	for (unsigned int vl = 0; vl < FABRIC_VLS; vl++) {
+		uint32_t sum = 0;
+
+		for (unsigned int i = 0; i < asked->count; i++) {
+			uint16_t *waits = &ports[i].lane_waits[vl];
+
+			if (asked->method == SET && (octets_get16(asked->data + 2) >> vl & 1))
+				*waits = octets_get16(asked->data + 4 + 2 * vl);
+			sum += *waits;
+		}
+		octets_put16(expected + 4 + 2 * vl,
+			     (uint16_t)(sum < UINT16_MAX ? sum : UINT16_MAX));
+	}
+}
+
 /* Samples -------------------------------------------------------------------------------------- */
 
 static uint64_t quantity(const struct counts *counts, uint16_t select)
@@ -366,6 +385,8 @@ static int expect_any(struct model *model, struct asked *asked, uint8_t expected
 		expect_causes(counts + asked->first, asked, expected);
 	else if (asked->attribute == 0x1b)
 		expect_flow(counts + asked->first, asked, expected);
+	else if (asked->attribute == 0x1c)
+		expect_lane_waits(counts + asked->first, asked, expected);
 	else if (asked->attribute == 0x10)
 		expect_control(model, asked, expected);
 	return 0;
@@ -451,6 +472,20 @@ static void error_run(struct net *net, struct model *model)
 	fabric_error_add(&net->fabric, net_row(net, at.node, at.port), error, count);
 }
 
+static void wait_run(struct net *net, struct model *model)
+{
+	struct place at = {.node = dice_roll(NODES)};
+	uint32_t ticks = dice_roll(4) ? dice_roll(200) : dice_roll(100000);
+	uint8_t vl = (uint8_t)dice_roll(FABRIC_VLS);
+
+	at.port = at.node < SWITCHES ? dice_roll(PORTS) : 1;
+	uint16_t *waits = &model->counts[at.node][at.port].lane_waits[vl];
+
+	*waits = (uint16_t)add_up_to(*waits, ticks, UINT16_MAX);
+	model_error(model, at, WAIT, ticks);
+	fabric_wait_add(&net->fabric, net_row(net, at.node, at.port), vl, ticks);
+}
+
 static bool seed_run(uint64_t seed)
 {
 	static struct model model;
@@ -467,6 +502,8 @@ static bool seed_run(uint64_t seed)
 	for (int i = 0; i < STEPS && is_right; i++) {
 		if (!dice_roll(5))
 			error_run(net, &model);
+		if (!dice_roll(8))
+			wait_run(net, &model);
 		if (!dice_roll(3)) {
 			model.now_ms += dice_roll(10);
 			model_samples(&model);

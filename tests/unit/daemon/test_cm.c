@@ -988,7 +988,7 @@ static void test_unsupported(void **state)
 					RDMA_USER_CM_CMD_JOIN_IP_MCAST,
 					RDMA_USER_CM_CMD_JOIN_MCAST + 1,
 					0x7f,
-					0x83,
+					PROTO_CM_WRITE_EVENT + 1,
 					UINT32_MAX};
 	struct client c;
 	uint8_t zeros[512] = {0};
