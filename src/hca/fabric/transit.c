@@ -102,9 +102,12 @@ void transit_clear(struct transit *transit)
 
 bool transit_is_needed(const struct transit *transit)
 {
-	return !transit->clocks->faults_only ||
-	       transit->needed ==
-		       __atomic_load_n(&transit->node->tables.header->epoch, __ATOMIC_ACQUIRE);
+	if (!transit->clocks->faults_only)
+		return true;
+	/* [P1], pairs with [P2] */
+	uint64_t epoch = __atomic_load_n(&transit->node->tables.header->epoch, __ATOMIC_ACQUIRE);
+
+	return transit->needed == epoch;
 }
 
 /* Makes room for so many hops. Without memory the hops that have no room take no time. */
