@@ -257,7 +257,8 @@ static void kept_data_limit(struct rig *rig)
 
 			if (!pid)
 				_exit(!pattern_holds(k.at, BYTES, SEED));
-			CHECK(rig, waitpid(pid, &status, 0) == pid && !status);
+			CHECK_EQ(rig, waitpid(pid, &status, 0), pid);
+			CHECK_EQ(rig, status, 0);
 		}
 		kept_deregister(&k);
 		OK(rig, setrlimit(RLIMIT_DATA, &before));
