@@ -9,14 +9,13 @@
  * word: 0 free, 1 held. Ranks: lock_rank.h.
  *
  * A releasing thread must see that another one sleeps, or the latter that the lock is free:
- *   who releases  stores word := 0, then loads lock_sleepers of the lock's bucket, and wakes a
- *                 thread if it isn't 0. No barrier between; the compiler keeps the order
- *   who sleeps    raises lock_sleepers, then calls membarrier(PRIVATE_EXPEDITED), then tries the
- *                 lock once more. membarrier() executes a full barrier on every processor that runs
- *                 a thread of this process: a thread that has loaded lock_sleepers before it, has
- *                 stored word := 0 before it, too
- * Where membarrier() is refused, a sleeping thread looks again each LOCK_LOOK_NS instead.
- * lock_sleepers is apart from the locks: the thread that takes a lock next may free it.
+ *   - The releasing thread stores word := 0, then loads lock_sleepers of the lock's bucket, and
+ *     wakes a thread if it isn't 0. No barrier is between; the compiler keeps the order.
+ *   - The sleeping thread raises lock_sleepers, then calls membarrier(PRIVATE_EXPEDITED), then
+ * tries the lock once more. membarrier() executes a full barrier on every processor that runs a
+ * thread of this process: a thread that has loaded lock_sleepers before it, has stored word := 0
+ * before it, too. Where membarrier() is refused, a sleeping thread looks again each LOCK_LOOK_NS
+ * instead. lock_sleepers is apart from the locks: the thread that takes a lock next may free it.
  */
 #ifndef VERBENA_BASE_LOCK_H
 #define VERBENA_BASE_LOCK_H

@@ -341,7 +341,7 @@ static struct tally tally_first(const struct path *path, const struct tally *all
 	return (struct tally){1, (header + (1u << path->mtu_shift) + extra) / 4};
 }
 
-/* One packet of the message is dropped on the way `route`; the others are in vain. */
+/* One packet of the message is dropped on the way `route`; the others were counted before. */
 static void dropped_count(struct path *path, struct proto_flow **flow, struct fabric_route *route,
 			  uint8_t sl, const struct tally *packet)
 {

@@ -163,7 +163,8 @@ struct link {
 	_Atomic bool has_waiters;
 	/* The connection that owed an acknowledgement last, which a record of another one may carry
 	 * (core/local_qp.h), or NULL. Written under hca.engine, and by the connection's end under
-	 * tx_lock as well (link_forget_owing()); who uses the connection holds tx_lock. */
+	 * tx_lock as well (link_forget_owing()); a thread that uses the connection holds tx_lock.
+	 */
 	struct local_conn *_Atomic owing;
 	struct ring_rx rx;	    /* under hca.engine */
 	struct groups_known source; /* of the peer's last datagram; under hca.engine */
@@ -335,14 +336,6 @@ static inline void link_notify_if(struct link *link, uint32_t qpn, bool solicite
 	     (link_qp_is_armed(link, qpn, solicited) ||
 	      (other != qpn && link_qp_is_armed(link, other, true)))))
 		link_ring(link);
-}
-static inline void link_notify_qps(struct link *link, uint32_t qpn, uint32_t other)
-{
-	link_notify_if(link, qpn, true, other);
-}
-static inline void link_notify_for(struct link *link, uint32_t qpn, bool solicited)
-{
-	link_notify_if(link, qpn, solicited, qpn);
 }
 static inline void link_notify_qp(struct link *link, uint32_t qpn)
 {

@@ -155,9 +155,9 @@ enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *li
 	if (capture_on(qp->hca) && !frame && has_one_receiver(wqe))
 		capture_show_datagram(qp, wqe);
 	link_send(link, h, payload);
-	link_notify_for(link,
-			frame && !wqe->ud.remote_qpn ? LINK_ANY_QP : record_qpn(wqe->ud.remote_qpn),
-			wqe->flags & SEND_SOLICITED);
+	uint32_t qpn = frame && !wqe->ud.remote_qpn ? LINK_ANY_QP : record_qpn(wqe->ud.remote_qpn);
+
+	link_notify_if(link, qpn, wqe->flags & SEND_SOLICITED, qpn);
 	return PUT_SENT;
 }
 

@@ -138,7 +138,7 @@ void world_ring_notify(struct local_qp *lq)
 
 	/* What a QP puts into the ring is for the QP that it is connected to, or for one SRQ:
 	 * world_current() notifies before another one's turn. */
-	link_notify_qps(conn->link, qpn, unlikely(conn->carried_to) ? conn->carried_to : qpn);
+	link_notify_if(conn->link, qpn, true, unlikely(conn->carried_to) ? conn->carried_to : qpn);
 	conn->carried_to = 0;
 }
 

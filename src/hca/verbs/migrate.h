@@ -7,8 +7,8 @@
  *   ARMED     either may migrate -> MIGRATED  migrate_go(): the program says so, or a request is
  *                                             lost after its last retry, or the peer has migrated
  *
- * An adapter learns of the peer's state by a
- * bit of each packet; here it is in the peer's published table, and a KICK says when to look.
+ * An adapter learns of the peer's state by a bit of each packet; here it is in the peer's published
+ * table, and a KICK says when to look.
  */
 #ifndef VERBENA_HCA_VERBS_MIGRATE_H
 #define VERBENA_HCA_VERBS_MIGRATE_H

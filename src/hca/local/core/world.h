@@ -249,7 +249,7 @@ void world_release(struct local_qp *lq, struct local_held *held);
 void world_watch(struct local_qp *lq);
 /* A message waits for a receive, or for AGAIN: the same with local_qp_expire_receive(). */
 void world_watch_receive(struct local_qp *lq);
-/* lq->owed was set: has local_qp_flush_ack() called at the end of the engine's pass. A record of
+/* lq->owed_msn was set: has local_qp_flush_ack() called at the end of the engine's pass. A record of
  * another QP to the same process may carry it before (local_qp_take_owed()); then
  * world_ring_notify() for that record counts for the peer's QP as well. */
 void world_owe_ack(struct local_qp *lq);
