@@ -31,16 +31,15 @@ uint8_t *private_pages(struct rig *rig, size_t bytes)
 	return at;
 }
 
-bool is_converted(const void *at)
+uint8_t *convertible_pages(struct rig *rig, struct end *end)
 {
-	struct line line = maps_find(at, NULL);
+	if (rig->carrier != RIG_CONVERTED)
+		return NULL;
+	end_pair(end, rig, NULL);
+	uint8_t *at = private_pages(rig, BYTES);
 
-	return line.inode && strstr(line.name, "verbena-memory") && line.rights[3] == 's';
-}
-
-bool is_private(const void *at)
-{
-	return maps_find(at, NULL).rights[3] == 'p';
+	pattern_fill(at, BYTES, SEED);
+	return at;
 }
 
 /* ------------------------------------------------------------------ use */

@@ -2,7 +2,7 @@
 # Right and wrong use of verbs, once for each carrier. The program sees nothing but the public
 # headers and the built library; each test has a daemon of its own.
 add_executable(faults faults.c rig.c end.c data.c remote.c state.c queue.c loose.c unmapped.c
-	foreign.c file.c found.c converted.c kept.c held.c behaviour.c dereg.c order.c dry.c away.c windows.c windows_wrong.c windows_mapped.c
+	foreign.c file.c found.c maps.c converted.c kept.c held.c behaviour.c dereg.c order.c dry.c away.c windows.c windows_wrong.c windows_mapped.c
 	regions.c dm.c odp.c domains.c placement.c reach.c xrc.c xrc_end.c xrc_ofed.c
 	later.c tags.c tags_wrong.c tags_random.c tags_rig.c)
 target_link_libraries(faults PRIVATE ibverbs Threads::Threads)

@@ -19,29 +19,6 @@
 #include "faults.h"
 #include "found.h"
 
-struct line maps_find(const void *at, const struct line *like)
-{
-	FILE *maps = fopen("/proc/self/maps", "r");
-	struct line found = {0};
-	char text[512];
-
-	while (maps && !found.rights[0] && fgets(text, sizeof(text), maps)) {
-		unsigned long long from, to, number = 0;
-		struct line line = {0};
-
-		if (sscanf(text, "%llx-%llx %4s %*x %*x:%*x %llu %63[^\n]", &from, &to, line.rights,
-			   &number, line.name) < 4)
-			continue;
-		line.inode = number;
-		if (at ? (uintptr_t)at >= from && (uintptr_t)at < to
-		       : number == like->inode && !strcmp(line.name, like->name))
-			found = line;
-	}
-	if (maps)
-		fclose(maps);
-	return found;
-}
-
 bool is_mapped(const struct found *found)
 {
 	return maps_find(NULL, &found->theirs.line).inode != 0;

@@ -42,9 +42,10 @@ void use_all(struct end *end, const struct found *found);
 /* The region ends: A's mapping of it goes away, and its key is refused. */
 void end_region(struct end *end, struct found *found, bool was_mapped);
 
-/* Private memory, and what it is by now: in the library's memory file, or private (converted.c). */
+/* Private memory (converted.c). */
 uint8_t *private_pages(struct rig *rig, size_t bytes);
-bool is_converted(const void *at);
-bool is_private(const void *at);
+/* Connects the end, and returns BYTES of private memory with the pattern of SEED. NULL: the carrier
+ * isn't `converted`, and nothing was done. */
+uint8_t *convertible_pages(struct rig *rig, struct end *end);
 
 #endif

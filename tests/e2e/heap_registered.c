@@ -19,6 +19,8 @@
 
 #include <infiniband/verbs.h>
 
+#include "maps.h"
+
 enum { BLOCKS = 24, PATTERN = 0x6b };
 
 static const size_t sizes[] = {40, 200, 1000, 5000, 20000, 130000};
@@ -40,23 +42,6 @@ static void heap_say(const char *text)
 	if (write(fd, text, strlen(text)) < 0)
 		perror(name);
 	close(fd);
-}
-
-/* Whether the page is in the library's memory file. */
-static bool page_is_converted(const void *at)
-{
-	FILE *maps = fopen("/proc/self/maps", "re");
-	unsigned long start, end;
-	bool converted = false;
-	char line[512];
-
-	while (maps && fgets(line, sizeof(line), maps))
-		if (sscanf(line, "%lx-%lx", &start, &end) == 2 && (uintptr_t)at >= start &&
-		    (uintptr_t)at < end)
-			converted = strstr(line, "verbena-memory") != NULL;
-	if (maps)
-		fclose(maps);
-	return converted;
 }
 
 static void blocks_register(void)
@@ -98,7 +83,7 @@ static void blocks_say(void)
 
 	for (int i = 0; i < BLOCKS; i++) {
 		registered += blocks[i].mr != NULL;
-		converted += blocks[i].mr && page_is_converted(blocks[i].at);
+		converted += blocks[i].mr && is_converted(blocks[i].at);
 	}
 	snprintf(text, sizeof(text), "registered %d converted %d\n", registered, converted);
 	heap_say(text);

@@ -40,12 +40,8 @@ struct held {
 static bool held_begin(struct held *h, struct rig *rig)
 {
 	*h = (struct held){.rig = rig};
-	if (rig->carrier != RIG_CONVERTED)
-		return false;
-	end_pair(&h->end, rig, NULL);
-	h->at = private_pages(rig, BYTES);
-	pattern_fill(h->at, BYTES, SEED);
-	return true;
+	h->at = convertible_pages(rig, &h->end);
+	return h->at;
 }
 
 static struct ibv_mr *held_register(struct held *h, bool converted)

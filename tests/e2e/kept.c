@@ -29,12 +29,8 @@ struct kept {
 static bool kept_begin(struct kept *k, struct rig *rig)
 {
 	*k = (struct kept){.rig = rig};
-	if (rig->carrier != RIG_CONVERTED)
-		return false;
-	end_pair(&k->end, rig, NULL);
-	k->at = private_pages(rig, BYTES);
-	pattern_fill(k->at, BYTES, SEED);
-	return true;
+	k->at = convertible_pages(rig, &k->end);
+	return k->at;
 }
 
 static void kept_register(struct kept *k)

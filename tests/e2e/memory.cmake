@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Private memory that is converted (docs/memory.md) under programs that know nothing of it.
-add_library(heap_registered MODULE heap_registered.c)
+add_library(heap_registered MODULE heap_registered.c maps.c)
 target_link_libraries(heap_registered PRIVATE ibverbs)
 set_target_properties(heap_registered PROPERTIES PREFIX ""
 	LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
 
 # A program with threads that forks and changes its memory at random.
-add_executable(upheaval upheaval.c)
+add_executable(upheaval upheaval.c maps.c)
 target_link_libraries(upheaval PRIVATE ibverbs Threads::Threads)
 set_target_properties(upheaval PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)

@@ -25,6 +25,8 @@
 
 #include <infiniband/verbs.h>
 
+#include "maps.h"
+
 enum {
 	THREADS = 4,
 	BLOCKS = 8, /* of each thread; the first half in the heap, the others of mmap() */
@@ -86,22 +88,6 @@ static bool block_holds(const struct block *b)
 		if (b->at[i] != byte_of(b->seed, i))
 			return false;
 	return true;
-}
-
-static bool is_converted(const void *at)
-{
-	FILE *maps = fopen("/proc/self/maps", "re");
-	unsigned long from, to;
-	bool converted = false;
-	char line[512];
-
-	while (maps && fgets(line, sizeof(line), maps))
-		if (sscanf(line, "%lx-%lx", &from, &to) == 2 && (uintptr_t)at >= from &&
-		    (uintptr_t)at < to)
-			converted = strstr(line, "verbena-memory");
-	if (maps)
-		fclose(maps);
-	return converted;
 }
 
 static void block_make(struct block *b, uint64_t *random)
