@@ -87,6 +87,20 @@ static inline void lock_take(struct lock *lock)
 	rank_taken(lock, (enum lock_rank)lock->rank);
 }
 
+/* Takes a lock that threads take only while they hold `outer`, as the caller does: no other thread
+ * can have it, so a plain store takes it. (Functions that are for objects of its kind require the
+ * lock, and other objects of that kind have no such outer lock.) */
+static inline void lock_take_within(struct lock *lock, const struct lock *outer) ACQUIRE(*lock)
+	REQUIRES(*outer) NO_THREAD_SAFETY_ANALYSIS;
+static inline void lock_take_within(struct lock *lock, const struct lock *outer)
+{
+	rank_must_hold(outer, (enum lock_rank)outer->rank);
+	rank_check(lock, (enum lock_rank)lock->rank);
+	rank_must_be_free(&lock->word, (enum lock_rank)lock->rank);
+	atomic_store_explicit(&lock->word, 1, memory_order_relaxed);
+	rank_taken(lock, (enum lock_rank)lock->rank);
+}
+
 static inline void lock_give(struct lock *lock) RELEASE(*lock) NO_THREAD_SAFETY_ANALYSIS;
 static inline void lock_give(struct lock *lock)
 {

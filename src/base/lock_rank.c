@@ -104,6 +104,12 @@ void rank_must_hold(const void *lock, enum lock_rank rank)
 	lock_rank_abort("doesn't hold", rank, NULL);
 }
 
+void rank_must_be_free(const _Atomic uint32_t *word, enum lock_rank rank)
+{
+	if (atomic_load_explicit(word, memory_order_relaxed))
+		lock_rank_abort("takes within another, though a thread holds it,", rank, NULL);
+}
+
 #else
 typedef int iso_c_wants_something;
 #endif

@@ -14,6 +14,7 @@
 #define VERBENA_BASE_LOCK_RANK_H
 
 #ifdef VERBENA_LOCK_RANKS
+#include <stdatomic.h>
 #include <stdint.h>
 #endif
 
@@ -98,6 +99,8 @@ void rank_forget(const void *lock);
 void rank_check_blocking(const char *what);
 /* Aborts if the calling thread doesn't hold the lock. */
 void rank_must_hold(const void *lock, enum lock_rank rank);
+/* Aborts if a lock's word says that some thread holds it. */
+void rank_must_be_free(const _Atomic uint32_t *word, enum lock_rank rank);
 #else
 #define LOCK_RANK_MEMBER
 #define LOCK_RANK_INIT(of)
@@ -107,6 +110,7 @@ void rank_must_hold(const void *lock, enum lock_rank rank);
 #define rank_forget(lock) ((void)(lock))
 #define rank_check_blocking(what) ((void)(what))
 #define rank_must_hold(lock, rank) ((void)(lock))
+#define rank_must_be_free(word, rank) ((void)(word))
 #endif
 
 #endif

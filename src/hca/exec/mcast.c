@@ -150,6 +150,25 @@ const struct xrc_target *mcast_xrc_find(const struct hca *hca, uint32_t qpn)
 	return table ? xrc_table_find(table, qpn) : NULL;
 }
 
+/* An entry of the daemon's present table stays the queue pair's as long as it has its number. That
+ * table stays mapped while hca.engine is held. */
+uint64_t mcast_xrc_state(const struct hca *hca, uint32_t qpn, struct xrc_found *found)
+{
+	const struct groups *table = hca->mcast ? atomic_load(&hca->mcast->table) : NULL;
+
+	if (unlikely(!table))
+		return 0;
+	if (unlikely(found->table != table || !xrc_target_state(found->target, qpn))) {
+		found->target = xrc_table_find(&table->xrc, qpn);
+		found->table = found->target ? table : NULL;
+	}
+	if (likely(found->table != NULL))
+		return xrc_target_state(found->target, qpn);
+	const struct xrc_target *target = mcast_xrc_find(hca, qpn);
+
+	return target ? xrc_target_state(target, qpn) : 0;
+}
+
 bool mcast_xrc_read(const struct hca *hca, uint32_t qpn, struct xrc_view *view)
 {
 	const struct xrc_table *table = xrc_table_of(hca, qpn);

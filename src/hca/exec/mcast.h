@@ -37,6 +37,13 @@ void mcast_take_table(struct hca *hca, int table);
 /* The entry of the XRC target queue pair with this number, which the process has from the same
  * file; NULL: there is none. A QP's lock or hca.engine is held. */
 const struct xrc_target *mcast_xrc_find(const struct hca *hca, uint32_t qpn);
+/* Where a caller has found the entry of a target queue pair, for the next time; zeroed at first. */
+struct xrc_found {
+	const struct groups *table;
+	const struct xrc_target *target;
+};
+/* The state word of the entry; 0: there is none. hca.engine is held. */
+uint64_t mcast_xrc_state(const struct hca *hca, uint32_t qpn, struct xrc_found *found);
 /* Reads it; false: there is none. */
 bool mcast_xrc_read(const struct hca *hca, uint32_t qpn, struct xrc_view *view);
 

@@ -142,16 +142,15 @@ void xrc_srq_ends(struct srq *srq)
 
 enum xrc_place xrc_aim(struct qp *qp, uint32_t srqn)
 {
+	/* The stand-in was aimed at it before, so it is of the target's domain. (Between hosts the
+	 * SRQ of a message that was taken before may be back in qp->srq, without the rest.) */
+	if (likely(stand_in_of(qp)->srqn == srqn && qp->srq && qp->local))
+		return XRC_HERE;
 	const struct hca *hca = qp->hca;
 	struct srq **srqs = hca->xrc->srqs;
 	struct srq *srq = srqs && srqn >> LIMIT_QP_BITS == hca->slot
 				  ? srqs[srqn & (LIMIT_QPS_PER_SLOT - 1)]
 				  : NULL;
-
-	/* The stand-in was aimed at it before, so it is of the target's domain. (Between hosts the
-	 * SRQ of a message that was taken before may be back in qp->srq, without the rest.) */
-	if (likely(srq && qp->srq == srq && qp->local))
-		return XRC_HERE;
 	const struct xrc_target *target = mcast_xrc_find(hca, stand_in_of(qp)->target);
 
 	if (unlikely(!srq && xrc_wire_elsewhere(qp, srqn)))
@@ -161,6 +160,7 @@ enum xrc_place xrc_aim(struct qp *qp, uint32_t srqn)
 			 stand_in_of(qp)->target, srqn);
 		return XRC_NOWHERE;
 	}
+	stand_in_of(qp)->srqn = srqn;
 	qp->srq = srq;
 	qp->pd_id = srq->pd_id;
 	qp->recv_cq = srq->cq;

@@ -18,7 +18,8 @@
  * A request that is refused fails the stand-in, and is reported to the daemon by the control thread
  * (xrc_report()), which moves the queue pair to ERR for all.
  *
- * Everything here is under hca.engine, unless it is said otherwise.
+ * Everything here is under hca.engine, unless it is said otherwise. So are stand-ins within the
+ * host: threads take their QP's lock while they hold hca.engine (lock_take_within()).
  */
 #ifndef VERBENA_HCA_EXEC_XRC_TARGET_H
 #define VERBENA_HCA_EXEC_XRC_TARGET_H
@@ -28,6 +29,7 @@
 
 #include "base/list.h"
 #include "base/lock.h"
+#include "hca/exec/mcast.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/qp.h"
 #include "shm/ring.h"
@@ -59,6 +61,9 @@ struct stand_in {
 	uint32_t target;    /* the target queue pair's number: qp.ibv.qp_num as it was made */
 	uint32_t initiator; /* the initiator's number */
 	uint32_t epoch;	    /* of the target queue pair */
+	/* Within the host: */
+	struct xrc_found found; /* the entry of the target queue pair */
+	uint32_t srqn;		/* the number of qp.srq, if there is one */
 	/* Between hosts; the rest under qp.lock: */
 	struct xrc_shared *shared;
 	bool holds;	  /* this process is the holder, and its core works with the responder */

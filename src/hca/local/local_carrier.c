@@ -20,13 +20,26 @@
 
 /* ------------------------------------------------------------------ records */
 
+static void take_ack(const struct hca *hca, const struct link *link, struct record_ack ack)
+{
+	struct qp *qp = hca->qps[record_qpn(ack.dst) & (LIMIT_QPS_PER_SLOT - 1)];
+
+	if (unlikely(!qp))
+		return;
+	lock_take(&qp->lock);
+	if (likely(local_link_of(qp) == link)) {
+		local_qp_acknowledged(&qp->local->core, ack);
+		if (qp->type == IBV_QPT_XRC_SEND)
+			xrc_go_on(qp);
+	}
+	lock_give(&qp->lock);
+}
+
 void local_take_carrying(struct hca *hca, struct link *link, struct ring_header *h,
 			 const uint8_t *payload, uint32_t room) REQUIRES(hca->engine)
 {
-	struct ring_header ack = record_carried(payload, room);
-
+	take_ack(hca, link, record_carried(payload, room));
 	h->kind &= (uint8_t)~REC_CARRIES;
-	local_take_record(hca, link, &ack, payload, 0);
 	local_take_record(hca, link, h, payload, room);
 }
 

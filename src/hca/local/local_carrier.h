@@ -22,7 +22,7 @@ struct qp;
  * `room` bytes in the ring. */
 void local_take_record(struct hca *hca, struct link *link, struct ring_header *h,
 		       const uint8_t *payload, uint32_t room);
-/* The same for a record with REC_CARRIES, which becomes two. */
+/* The same for a record with REC_CARRIES: first handles the acknowledgement that it carries. */
 void local_take_carrying(struct hca *hca, struct link *link, struct ring_header *h,
 			 const uint8_t *payload, uint32_t room);
 /* Sends the acknowledgements that no record has carried since the last pass. */

@@ -188,20 +188,14 @@ static inline void record_carry(struct ring_header *h, uint32_t payload, struct 
 	h->kind |= REC_CARRIES;
 }
 
-/* The acknowledgement that a record carried whose payload has `room` bytes, as a record of its own.
- * `payload` is shared memory, which is copied. */
-static inline struct ring_header record_carried(const uint8_t *payload, uint32_t room)
+/* The acknowledgement that a record carried whose payload has `room` bytes. `payload` is shared
+ * memory, which is copied. */
+static inline struct record_ack record_carried(const uint8_t *payload, uint32_t room)
 {
 	struct record_ack ack;
 
 	memcpy(&ack, payload + room - sizeof(ack), sizeof(ack));
-	return (struct ring_header){
-		.kind = REC_ACK,
-		.flags = REC_ACKS,
-		.dst = ack.dst,
-		.src = ack.src,
-		.ack = ack.ack,
-	};
+	return ack;
 }
 
 /* What the completion of the receive that a message took reports of the message. */

@@ -65,12 +65,10 @@ static struct stand_in *stand_in_make(struct hca *hca, struct link *link, uint32
 /* The stand-in for a record; it is made, or made anew, if need be. NULL: the record is dropped. */
 static struct stand_in *stand_in_for(struct hca *hca, struct link *link, uint32_t initiator)
 {
-	struct stand_in *si = stand_in_find(hca, initiator);
-
 	if (unlikely(initiator >> LIMIT_QP_BITS != link->slot))
 		return NULL;
-	const struct xrc_target *target = si ? mcast_xrc_find(hca, si->target) : NULL;
-	uint64_t word = target ? xrc_target_state(target, si->target) : 0;
+	struct stand_in *si = stand_in_find(hca, initiator);
+	uint64_t word = si ? mcast_xrc_state(hca, si->target, &si->found) : 0;
 
 	if (likely(si && pub_qp_epoch(word) == si->epoch))
 		return xrc_receives(pub_qp_state(word)) ? si : NULL;
@@ -80,7 +78,7 @@ static struct stand_in *stand_in_for(struct hca *hca, struct link *link, uint32_
 }
 
 void xrc_take_record(struct hca *hca, struct link *link, struct ring_header *h,
-		     const uint8_t *payload, uint32_t room)
+		     const uint8_t *payload, uint32_t room) REQUIRES(hca->engine)
 {
 	if (unlikely(h->kind == REC_XRC_PACKET || h->kind == REC_XRC_STRANGER)) {
 		xrc_wire_record(hca, link, h, payload, room);
@@ -93,7 +91,7 @@ void xrc_take_record(struct hca *hca, struct link *link, struct ring_header *h,
 	struct qp *qp = &si->qp;
 
 	h->kind &= (uint8_t)~REC_XRC;
-	lock_take(&qp->lock);
+	lock_take_within(&qp->lock, &hca->engine);
 	if (likely(qp->state != IBV_QPS_ERR && local_link_of(qp) == link && h->kind < REC_KINDS))
 		local_qp_record(&qp->local->core, h, payload, room);
 	lock_give(&qp->lock);

@@ -319,6 +319,15 @@ int srq_post(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **b
 	return err;
 }
 
+/* Most receives have one segment: no call of memcpy() for it. */
+static inline void receive_copy(struct recv_wqe *to, const struct recv_wqe *from)
+{
+	*to = *from;
+	to->sge[0] = from->sge[0]; /* each place has room for one */
+	if (unlikely(from->num_sge > 1))
+		memcpy(to->sge, from->sge, from->num_sge * sizeof(from->sge[0]));
+}
+
 /* Takes the next receive as srq_take() does. *event: its limit is reached. */
 static inline enum receive_fit srq_next(struct srq *srq, uint32_t length, struct recv_wqe *out,
 					bool *event) REQUIRES(srq->lock)
@@ -329,7 +338,7 @@ static inline enum receive_fit srq_next(struct srq *srq, uint32_t length, struct
 		return RECEIVE_NONE;
 	if (unlikely(wqe->length < length))
 		return RECEIVE_TOO_SHORT;
-	memcpy(out, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
+	receive_copy(out, wqe);
 	srq->rq.tail++;
 	*event = srq->limit && srq->rq.head - srq->rq.tail < srq->limit;
 	if (*event)

@@ -12,13 +12,32 @@ void engine_kick(struct process *process)
 
 /* ------------------------------------------------------------------ records */
 
+static struct qp *qp_at(struct process *p, uint32_t address)
+{
+	uint32_t index = record_qpn(address) & (LIMIT_QPS_PER_SLOT - 1);
+	struct qp *qp = index < QPS ? &p->qp[index] : NULL;
+
+	return qp && qp->exists ? qp : NULL;
+}
+
+static void take_ack(struct process *p, const struct link *link, struct record_ack ack)
+{
+	struct qp *qp = qp_at(p, ack.dst);
+
+	if (!qp)
+		return;
+	mutex_take(&qp->lock);
+	if (qp->connected && qp->link == link)
+		local_qp_acknowledged(&qp->lq, ack);
+	mutex_give(&qp->lock);
+}
+
 static void take_record(struct process *p, struct link *link, const struct ring_header *h,
 			const uint8_t *payload, uint32_t room)
 {
-	uint32_t index = record_qpn(h->dst) & (LIMIT_QPS_PER_SLOT - 1);
-	struct qp *qp = index < QPS ? &p->qp[index] : NULL;
+	struct qp *qp = qp_at(p, h->dst);
 
-	if (!qp || !qp->exists || h->kind >= REC_KINDS || h->kind == REC_UD)
+	if (!qp || h->kind >= REC_KINDS || h->kind == REC_UD)
 		return;
 	mutex_take(&qp->lock);
 	if (qp->connected && qp->link == link) {
@@ -49,11 +68,11 @@ static uint32_t drain(struct process *p, struct link *link)
 		      link->peer->number, h.kind, h.flags, h.dst, h.src, h.msn, h.ack, h.imm,
 		      h.length);
 		if (h.kind & REC_CARRIES) {
-			const struct ring_header ack = record_carried(payload, room);
+			const struct record_ack ack = record_carried(payload, room);
 
 			h.kind &= (uint8_t)~REC_CARRIES;
 			trace("it carries: dst 0x%x src 0x%x ack %u", ack.dst, ack.src, ack.ack);
-			take_record(p, link, &ack, payload, 0);
+			take_ack(p, link, ack);
 		}
 		take_record(p, link, &h, payload, room);
 		ring_pop(&link->rx, &h);

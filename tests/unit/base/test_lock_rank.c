@@ -94,6 +94,27 @@ static void blocks_with_hca(void)
 	rank_check_blocking("a call");
 }
 
+static void within(void)
+{
+	lock_take(&qp);
+	lock_take_within(&cq, &qp);
+	lock_give(&cq);
+	lock_give(&qp);
+}
+
+static void within_nothing(void)
+{
+	lock_take_within(&cq, &qp);
+}
+
+/* As if another thread held it, without the outer lock. */
+static void within_and_held(void)
+{
+	lock_take(&qp);
+	atomic_store(&cq.word, 1);
+	lock_take_within(&cq, &qp);
+}
+
 /* What the child wrote to stderr; *aborted: whether it aborted. */
 static void run(void (*what)(void), char *said, size_t size, bool *aborted)
 {
@@ -137,6 +158,9 @@ static void orders(void **state)
 		{blocks_with_qp, "a call may block while holding qp.lock"},
 		{blocks_with_hca, "a call may block while holding hca.lock"},
 		{tried, "takes qp.lock while holding cq.lock"},
+		{within, NULL},
+		{within_nothing, "doesn't hold qp.lock"},
+		{within_and_held, "takes within another, though a thread holds it, cq.lock"},
 	};
 
 	(void)state;

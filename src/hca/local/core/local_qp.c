@@ -126,6 +126,13 @@ struct record_ack local_qp_take_owed(struct local_qp *lq)
 	};
 }
 
+void local_qp_acknowledged(struct local_qp *lq, struct record_ack ack)
+{
+	if (likely(record_qpn(ack.src) == lq->attr->dest_qp_num &&
+		   record_epoch(ack.dst) == lq->epoch))
+		local_take_ack(lq, ack.ack);
+}
+
 void local_qp_record(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 		     uint32_t room)
 {

@@ -252,6 +252,8 @@ void local_qp_announce(struct local_qp *lq);
 /* Handles a record of the QP's link. `payload` is shared memory, at most `room` bytes. Engine. */
 void local_qp_record(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 		     uint32_t room);
+/* Handles an acknowledgement that a record to another QP has carried. Engine. */
+void local_qp_acknowledged(struct local_qp *lq, struct record_ack ack);
 /* A receive was posted after world_receive_wait() had asked for this call. Engine. */
 void local_qp_receive_posted(struct local_qp *lq);
 /* Sends the acknowledgement that is owed, if no record has carried it. */
