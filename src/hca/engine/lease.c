@@ -40,10 +40,10 @@
  * engine thread when it takes over, flushes them at its next pass). Without a lease they are sent
  * before the engine's lock is released (engine_leave).
  *
- * A poller that has the lease and polls fast (PET_POLLS polls in FAST_NS) leaves out every other
- * pass: a pass takes several times as long as the rest of an empty poll, and a program that waits
- * for a WRITE into its memory polls its CQ in between. What is in a ring then is seen one short
- * poll later. A thread that polls more slowly, or has just found something, leaves out none.
+ * A poller that has the lease, polls fast and has found nothing for FAST_POLLS polls leaves out
+ * every other pass: a pass takes several times as long as the rest of an empty poll, and a program
+ * that waits for a WRITE into its memory polls its CQ in between. What is in a ring then is seen one
+ * short poll later. A thread that polls more slowly, or has just found something, leaves out none.
  *
  * A poller that has found YIELD_AFTER rings empty in a row yields the processor, so that two
  * processes on one core take turns quickly. Among many processes that is not enough: a few yielding
@@ -82,7 +82,8 @@ enum {
 		256,	 /* consecutive empty rings: some microseconds, longer than a round trip */
 	PET_NS = 150000, /* the lease's holder re-arms the watchdog after this time */
 	PET_POLLS = 8,	 /* polls between two looks at the clock, unless polls take long */
-	FAST_NS = 2000,	 /* in which a fast poller has made PET_POLLS polls */
+	FAST_POLLS = 64, /* the same of a fast poller: a look takes as long as an empty poll */
+	FAST_NS = 250,	 /* a fast poller's polls take less, on average between two looks */
 	PATIENCE_NS = 1000000, /* of empty polls, before the poller naps */
 	NAP_PART = 16,
 	NAP_MAX_NS = 2000000,
@@ -104,10 +105,12 @@ struct poller {
 	uint32_t taken;		/* cq_taken when the waiting began */
 	uint32_t touches;	/* engine_touches() when the thread was last about to nap */
 	uint64_t since;		/* ns, when the waiting began; 0: it has not */
-	unsigned int unclocked; /* polls since it looked at the clock */
+	unsigned int unclocked; /* polls that are left until it looks at the clock again */
+	unsigned int stride;	/* how many these were at first */
 	bool slow;		/* polls take long: look at the clock with the next one again */
-	bool fast;		/* it polls fast, with the lease: every other pass is left out */
-	bool left_out;		/* the last one was */
+	bool found_none;	/* since it looked at the clock */
+	bool fast; /* it polls fast and finds nothing, with the lease: every other pass is left out */
+	bool left_out; /* the last one was */
 	uint64_t clocked;	/* ns, when it looked at the clock */
 	uint64_t petted;	/* ns, when it re-armed the watchdog */
 	bool napping;
@@ -222,11 +225,13 @@ static void watchdog_set(const struct hca *hca)
 /* Called by the lease's holder as it polls: re-arms the watchdog every PET_NS. */
 static void watchdog_pet(const struct hca *hca, struct poller *p)
 {
-	uint64_t now = now_ns();
+	uint64_t now = now_ns(), past = now - p->clocked;
+	bool fast = past < (uint64_t)p->stride * FAST_NS;
 
-	p->unclocked = 0;
-	p->slow = now - p->clocked > PET_NS / 2;
-	p->fast = now - p->clocked < FAST_NS;
+	p->slow = past > PET_NS / 2;
+	p->fast = fast && p->found_none;
+	p->found_none = true;
+	p->stride = p->unclocked = fast ? FAST_POLLS : PET_POLLS;
 	p->clocked = now;
 	if (now - p->petted < PET_NS)
 		return;
@@ -266,13 +271,13 @@ void engine_poll(struct hca *hca, const struct cq *cq)
 	bool asleep = atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
 
 	p->fast = p->fast && !asleep;
-	if (unlikely(++p->unclocked >= PET_POLLS || p->slow) && !asleep &&
-	    likely(hca->watchdog >= 0))
+	p->unclocked -= p->unclocked > 0;
+	if (unlikely(!p->unclocked || p->slow) && !asleep && likely(hca->watchdog >= 0))
 		watchdog_pet(hca, p);
 	pace_poll(hca);
 	if (n) {
 		p->empty = 0;
-		p->fast = false;
+		p->fast = p->found_none = false;
 		p->since = 0;
 		p->napping = false;
 		if (unlikely(asleep) && may_lease(cq) && ++p->found > LEASE_FOUND) {
