@@ -57,6 +57,8 @@ static unsigned int link_drain(struct hca *hca, struct link *link) REQUIRES(hca-
 			local_take_record(hca, link, &h, payload, room);
 		ring_pop(&link->rx, &h);
 		n++;
+		if (unlikely(++hca->unacknowledged >= ACK_RECORDS))
+			flush_acks(hca);
 	}
 	if (unlikely(error)) {
 		log_error("process %d wrote nonsense into its ring; link given up", link->pid);
@@ -202,8 +204,6 @@ unsigned int engine_pass_links(struct hca *hca, unsigned int *looked)
 	unsigned int n = 0;
 	bool owes = !list_empty(&hca->acks); /* since an earlier pass */
 
-	if (unlikely(hca->unacknowledged >= ACK_RECORDS))
-		flush_acks(hca);
 	if (unlikely(!list_empty(&hca->tagged)))
 		tagged_pass(hca);
 	list_for_each(node, &hca->links) {
@@ -221,7 +221,6 @@ unsigned int engine_pass_links(struct hca *hca, unsigned int *looked)
 		if (ring_ready(&link->rx))
 			n += link_drain(hca, link);
 	}
-	hca->unacknowledged += n;
 	if (unlikely(owes && !n))
 		flush_acks(hca);
 	if (unlikely(hca->roce && roce_busy(hca->roce))) {
