@@ -143,31 +143,53 @@ static void side_open(struct side *side, bool shared)
 	side_meet(side);
 }
 
-/* Posts `count` equal requests as one list; the last one is signaled if `signaled`. */
-static void post(struct side *side, enum ibv_wr_opcode opcode, uint32_t length, uint64_t offset,
-		 int count, bool signaled)
-{
-	struct ibv_sge sge = {(uintptr_t)side->bytes + offset, length, side->mr->lkey};
-	struct ibv_send_wr wr[LIST], *bad;
+/* Equal requests, which are made once and posted often, as by perftest. */
+struct requests {
+	struct ibv_sge sge;
+	struct ibv_send_wr wr[LIST];
+	int count;
+};
 
+static void requests_make(struct requests *list, const struct side *side, enum ibv_wr_opcode opcode,
+			  uint32_t length, uint64_t offset, int count)
+{
+	list->sge = (struct ibv_sge){(uintptr_t)side->bytes + offset, length, side->mr->lkey};
+	list->count = count;
 	for (int i = 0; i < count; i++) {
-		wr[i] = (struct ibv_send_wr){
-			.next = i + 1 < count ? &wr[i + 1] : NULL,
-			.sg_list = &sge,
-			.num_sge = 1,
-			.opcode = opcode,
-			.send_flags = i + 1 == count && signaled ? IBV_SEND_SIGNALED : 0};
+		struct ibv_send_wr *wr = &list->wr[i];
+
+		*wr = (struct ibv_send_wr){.next = i + 1 < count ? wr + 1 : NULL,
+					   .sg_list = &list->sge,
+					   .num_sge = 1,
+					   .opcode = opcode};
 		if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-			wr[i].wr.atomic.remote_addr = side->peer.addr + offset;
-			wr[i].wr.atomic.rkey = side->rkey;
-			wr[i].wr.atomic.compare_add = 1;
+			wr->wr.atomic.remote_addr = side->peer.addr + offset;
+			wr->wr.atomic.rkey = side->rkey;
+			wr->wr.atomic.compare_add = 1;
 		} else {
-			wr[i].wr.rdma.remote_addr = side->peer.addr + offset;
-			wr[i].wr.rdma.rkey = side->rkey;
+			wr->wr.rdma.remote_addr = side->peer.addr + offset;
+			wr->wr.rdma.rkey = side->rkey;
 		}
 	}
-	if (ibv_post_send(side->qp, wr, &bad))
+}
+
+/* Posts them as one list; the last one is signaled if `signaled`. */
+static void requests_post(struct requests *list, struct side *side, bool signaled)
+{
+	struct ibv_send_wr *bad;
+
+	list->wr[list->count - 1].send_flags = signaled ? IBV_SEND_SIGNALED : 0;
+	if (ibv_post_send(side->qp, list->wr, &bad))
 		give_up("ibv_post_send failed");
+}
+
+/* Makes and posts one that is signaled. */
+static void post(struct side *side, enum ibv_wr_opcode opcode, uint32_t length, uint64_t offset)
+{
+	struct requests one;
+
+	requests_make(&one, side, opcode, length, offset, 1);
+	requests_post(&one, side, true);
 }
 
 static void show(const struct side *side, const char *name, double value)
@@ -233,7 +255,7 @@ static double round_of(struct side *side, enum ibv_wr_opcode opcode)
 	double began = now();
 
 	for (int i = 0; i < side->iterations; i++) {
-		post(side, opcode, 8, 8192, 1, true);
+		post(side, opcode, 8, 8192);
 		complete(side);
 	}
 	return (now() - began) / side->iterations;
@@ -246,7 +268,7 @@ static double empty_poll(struct side *side)
 
 	/* Short runs: a poller that waits for long gives way. */
 	for (int run = 0; run < 200; run++) {
-		post(side, IBV_WR_RDMA_WRITE, 8, 8192, 1, true);
+		post(side, IBV_WR_RDMA_WRITE, 8, 8192);
 		complete(side);
 		double began = now();
 
@@ -289,7 +311,7 @@ static double hand_over(struct side *side, uint32_t length)
 		for (int turn = 0; turn < 2; turn++) {
 			if (turn == side->child) {
 				*last = (uint8_t)(2 * i + 1 + side->child);
-				post(side, IBV_WR_RDMA_WRITE, length, FROM, 1, true);
+				post(side, IBV_WR_RDMA_WRITE, length, FROM);
 				complete(side);
 				continue;
 			}
@@ -308,20 +330,22 @@ static double hand_over(struct side *side, uint32_t length)
 /* Requests a second. */
 static double rate(struct side *side, uint32_t length, int list, int every, int count)
 {
+	struct requests requests;
 	double began = now();
 	int open = 0;
 
+	requests_make(&requests, side, IBV_WR_RDMA_WRITE, length, 65536, list);
 	for (int i = 0; i < count; i += list) {
 		bool signaled = (i / list + 1) % every == 0;
 
-		post(side, IBV_WR_RDMA_WRITE, length, 65536, list, signaled);
+		requests_post(&requests, side, signaled);
 		open += signaled;
 		while (open) {
 			complete(side);
 			open--;
 		}
 	}
-	post(side, IBV_WR_RDMA_WRITE, length, 65536, 1, true);
+	post(side, IBV_WR_RDMA_WRITE, length, 65536);
 	complete(side);
 	return count / (now() - began) * 1e9;
 }
@@ -387,7 +411,7 @@ static void run(struct side *side, bool shared, const int *core, uint8_t *betwee
 	run_on_core(0, core[side->child]);
 	side_open(side, shared);
 	for (int i = 0; i < WARM; i++) {
-		post(side, IBV_WR_RDMA_WRITE, 8, 8192, 1, true);
+		post(side, IBV_WR_RDMA_WRITE, 8, 8192);
 		complete(side);
 	}
 	usleep(100000); /* the mapping is made meanwhile */

@@ -172,16 +172,20 @@ static struct xrc_view target_view(const struct local_qp *lq)
 	return view;
 }
 
-uint64_t world_peer_word(struct local_qp *lq)
+/* Out of line, as all of XRC in what each one-sided request asks. */
+static __attribute__((noinline)) uint64_t target_word(const struct local_qp *lq)
+{
+	const struct xrc_target *target = target_entry(lq);
+
+	return target ? xrc_target_state(target, lq->attr->dest_qp_num) : 0;
+}
+
+inline uint64_t world_peer_word(struct local_qp *lq)
 {
 	if (unlikely(!link_is(link_from(lq), LINK_UP)))
 		return 0;
-	if (unlikely(lq->type == IBV_QPT_XRC_SEND)) {
-		const struct xrc_target *target = target_entry(lq);
-
-		return target ? xrc_target_state(target, lq->attr->dest_qp_num) : 0;
-	}
-	return pub_qp_read_state(peer_entry(lq));
+	return unlikely(lq->type == IBV_QPT_XRC_SEND) ? target_word(lq)
+						      : pub_qp_read_state(peer_entry(lq));
 }
 
 uint32_t world_peer_partner(struct local_qp *lq)
@@ -204,11 +208,12 @@ static inline const struct pub_qp *srq_entry(const struct local_qp *lq)
 	return &link_from(lq)->peer->qp[lq->srqn & (LIMIT_QPS_PER_SLOT - 1)];
 }
 
-uint32_t world_peer_pd(struct local_qp *lq)
+inline uint32_t world_peer_pd(struct local_qp *lq)
 {
-	if (unlikely(lq->type == IBV_QPT_XRC_SEND))
-		return atomic_load_explicit(&srq_entry(lq)->pd, memory_order_relaxed);
-	return atomic_load_explicit(&peer_entry(lq)->pd, memory_order_relaxed);
+	const struct pub_qp *e =
+		unlikely(lq->type == IBV_QPT_XRC_SEND) ? srq_entry(lq) : peer_entry(lq);
+
+	return atomic_load_explicit(&e->pd, memory_order_relaxed);
 }
 
 uint32_t world_peer_receives(struct local_qp *lq)

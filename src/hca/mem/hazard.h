@@ -24,6 +24,9 @@
  *                   [H4] the loads (seq_cst) of the hazards.
  *                   [H5] the release store that clears the place, after the copy, pairs with [H4]:
  *                        what was copied happened before the wait's end.
+ *      lists        A hazard may stay set from one request of a list to the next (core/onesided.c):
+ *                   each looks the key up again, so a request after the entry was cleared copies
+ *                   nothing.
  *      deaths       The copying process may be killed at any instruction; its hazard then stays
  *                   set. The target asks the kernel whether the process has ended (peer_ended()):
  *                   a process that has ended copies nothing. The target may be killed as well: no

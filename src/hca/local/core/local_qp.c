@@ -39,6 +39,7 @@ void local_qp_close(struct local_qp *lq)
 void local_qp_leave(struct local_qp *lq)
 {
 	list_init(&lq->held);
+	lq->hazard = NULL; /* another thread of the parent was posting */
 	lq->responder = LOCAL_HALTED;
 	lq->flow = LOCAL_TAKES;
 	local_told(lq, atomic_load_explicit(&lq->owed_msn, memory_order_relaxed));

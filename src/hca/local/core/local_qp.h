@@ -192,6 +192,11 @@ struct local_qp {
 	uint32_t retry_progress; /* timer: and as scan_progress, then */
 	uint32_t retries;	 /* timer: of that request */
 	uint32_t srqn;		 /* XRC_SEND: of the request that is being started */
+	/* Within local_qp_post(): the hazard that names `hazard_rkey`, kept for the next request of
+	 * a list (onesided.c); else NULL. */
+	_Atomic uint64_t *hazard;
+	uint32_t hazard_rkey;
+	uint32_t hazard_bytes; /* that were copied under it */
 
 	/* ---- responder */
 	uint8_t responder;		     /* enum local_responder */

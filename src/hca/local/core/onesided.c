@@ -4,8 +4,9 @@
  * by copies from process to process, and all of them (atomics too) on this process's own.
  *
  * Each call sets the hazard, looks QP and region up in the target's published memory, copies, and
- * clears the hazard. A request that a responder would refuse is refused here, and a FATAL record
- * tells the responder's QP, so that its program sees the same error as with an adapter.
+ * clears the hazard, or keeps it for the next request of a list. A request that a responder would
+ * refuse is refused here, and a FATAL record tells the responder's QP, so that its program sees the
+ * same error as with an adapter.
  */
 #include <errno.h>
 
@@ -105,7 +106,7 @@ static bool peer_life_over(const struct local_qp *lq, uint64_t word)
 
 static const char no_srq[] = "no SRQ of the target QP's domain has the number";
 
-static bool names_no_srq(struct local_qp *lq)
+static inline bool names_no_srq(struct local_qp *lq)
 {
 	return unlikely(lq->type == IBV_QPT_XRC_SEND) && !world_peer_srq(lq);
 }
@@ -173,6 +174,46 @@ bool local_may_write(struct local_qp *lq, const struct send_wqe *wqe)
 	       IBV_WC_SUCCESS;
 }
 
+/* ------------------------------------------------------------------ the hazard of a list */
+
+/*
+ * A hazard is taken by an atomic operation, which takes as long as a small copy. So a request keeps
+ * its hazard for the next one, if that is of the same kind and names the same key: the key is
+ * looked up again, under the hazard, as the rule wants (mem/hazard.h). A deregistration waits for
+ * one hazard as long as for KEPT_BYTES to be copied. local_qp_post() clears what is left; only
+ * requests that take no other hazard, and wait for none, are executed between.
+ */
+enum { KEPT_BYTES = 8192, KEPT_EACH = 64 /* what a request counts besides its bytes */ };
+
+static inline void hazard_of_list(struct local_qp *lq, uint32_t rkey)
+{
+	if (lq->hazard && likely(lq->hazard_rkey == rkey))
+		return;
+	local_hazard_clear(lq);
+	lq->hazard = world_hazard_region(lq, rkey);
+	lq->hazard_rkey = rkey;
+	lq->hazard_bytes = 0;
+}
+
+/* Whether the request after `wqe`, which is being executed, is of its kind and on its region. */
+static inline bool is_followed(const struct local_qp *lq, const struct send_wqe *wqe)
+{
+	uint32_t place = lq->sq->next + 1;
+
+	if (place == lq->sq->head)
+		return false;
+	const struct send_wqe *next = sq_at(lq->sq, place);
+
+	return next->opcode == wqe->opcode && next->rkey == wqe->rkey;
+}
+
+static inline void hazard_end(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	lq->hazard_bytes += wqe->length + KEPT_EACH;
+	if (!is_followed(lq, wqe) || unlikely(lq->hazard_bytes > KEPT_BYTES))
+		local_hazard_clear(lq);
+}
+
 /* Inlined into each of the two operations, with its checks: the region's entry then stays in
  * registers. */
 static inline __attribute__((always_inline)) enum ibv_wc_status
@@ -189,7 +230,7 @@ execute_onesided(struct local_qp *lq, const struct send_wqe *wqe, bool write)
 		return IBV_WC_LOC_PROT_ERR;
 	if (!wqe->length)
 		return ask_grant(lq, wqe, 0, access, &view);
-	world_hazard *hazard = world_hazard_region(lq, wqe->rkey);
+	hazard_of_list(lq, wqe->rkey);
 	enum ibv_wc_status status = ask_grant(lq, wqe, wqe->length, access, &view);
 
 	if (likely(status == IBV_WC_SUCCESS)) {
@@ -198,7 +239,7 @@ execute_onesided(struct local_qp *lq, const struct send_wqe *wqe, bool write)
 		err = write ? world_peer_put(lq, &view, there, local, count, wqe->length)
 			    : world_peer_get(lq, &view, there, local, count, wqe->length);
 	}
-	world_hazard_clear(hazard);
+	hazard_end(lq, wqe);
 	return likely(!err) ? status : copy_status(lq, wqe, err, local, count);
 }
 

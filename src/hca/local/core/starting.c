@@ -702,6 +702,7 @@ void local_qp_post(struct local_qp *lq)
 
 	while (step == STEP_DONE && may_start(lq))
 		step = start_request(lq, sq_at(lq->sq, lq->sq->next));
+	local_hazard_clear(lq);
 	/* Also after a wait: part of a message may be in the ring already. For operations executed
 	 * here only, the peer's engine isn't woken. */
 	if (lq->must_notify) {

@@ -58,6 +58,14 @@ enum ibv_wc_status local_read_from_peer(struct local_qp *lq, const struct send_w
  * would have. On this process's own memory never LOCAL_ASK_PEER. */
 enum ibv_wc_status local_atomic_here(struct local_qp *lq, const struct send_wqe *wqe,
 				     const struct record_atomic *op);
+/* Clears the hazard that a request has kept for the next one, if any. */
+static inline void local_hazard_clear(struct local_qp *lq)
+{
+	if (!lq->hazard)
+		return;
+	world_hazard_clear(lq->hazard);
+	lq->hazard = NULL;
+}
 enum ibv_wc_status local_flush_at_peer(struct local_qp *lq, const struct send_wqe *wqe);
 
 /* Whether messages are acknowledged: all but UC's. */
