@@ -11,11 +11,15 @@
  * Beside an armed CQ: messages for another CQ, which is polled, ring no doorbell; the armed CQ's
  * event comes although the thread that polls has stopped. Doorbells are counted, and the watchdog
  * is taken away, by functions that this program puts before libc's.
+ *
+ * A poll that gives the processor away looks at what came meanwhile before it returns: what comes
+ * while the library calls sched_yield() is decided by this program, which has that call, too.
  */
 #include <dlfcn.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -186,6 +190,21 @@ __attribute__((visibility("default"))) int
 timerfd_settime(int fd, int flags, const struct itimerspec *new, struct itimerspec *old)
 {
 	return has_no_watchdog ? 0 : (int)syscall(SYS_timerfd_settime, fd, flags, new, old);
+}
+
+static _Thread_local struct rig *yields_in; /* the test in which this thread yields next */
+
+/* The other end sends while this thread yields for the first time. */
+__attribute__((visibility("default"))) int sched_yield(void)
+{
+	struct rig *rig = yields_in;
+
+	if (rig) {
+		yields_in = NULL;
+		rig_sync(rig); /* the other end sends */
+		rig_sync(rig); /* it has sent */
+	}
+	return (int)syscall(SYS_sched_yield);
 }
 
 /* Checks the count of doorbells: a message to a process that doesn't poll rings. */
@@ -367,6 +386,43 @@ static void timers_after_arming(struct rig *rig)
 	end_close(&end);
 }
 
+/* What the peer did while a poll had given the processor away is found by that poll. A program that
+ * then looks at another source of news (a disconnection, another CQ, a socket), and finds there
+ * what the peer did later, has found this first, as with an adapter, whose poll doesn't yield. */
+static void a_poll_looks_after_it_yielded(struct rig *rig)
+{
+	struct end_options options = {.timeout = TIMEOUT_NONE};
+	struct end end;
+	struct ibv_wc wc;
+
+	if (rig->carrier != RIG_LOCAL)
+		return; /* a message within a process completes at once; packets: the same code */
+	has_no_watchdog = rig->role == RIG_B;
+	end_pair(&end, rig, &options);
+	end_warm(&end);
+	for (uint64_t i = 0; i < EVENTS; i++) {
+		if (rig->role == RIG_A) {
+			rig_sync(rig);
+			OK(rig, end_send(&end, IBV_WR_SEND, i, 0, 8, 0));
+			rig_sync(rig);
+			wc_expect(&end, end.scq, i, IBV_WC_SUCCESS);
+		} else {
+			OK(rig, end_recv(&end, i, 0, 8));
+			yields_in = rig;
+			int n = 0;
+
+			while (yields_in)
+				n = ibv_poll_cq(end.rcq, 1, &wc);
+			CHECK_EQ(rig, n, 1);
+			CHECK_EQ(rig, wc.wr_id, i);
+			CHECK_EQ(rig, wc.status, IBV_WC_SUCCESS);
+			lease_is_taken(&end); /* and the acknowledgement is sent */
+		}
+		rig_sync(rig);
+	}
+	end_close(&end);
+}
+
 static _Atomic bool is_over;
 
 static void *poll_for_ever(void *cq)
@@ -412,6 +468,7 @@ int main(int argc, char **argv)
 		{"event_after_the_poller_stopped", event_after_the_poller_stopped},
 		{"event_beside_a_poller", event_beside_a_poller},
 		{"timers_after_arming", timers_after_arming},
+		{"a_poll_looks_after_it_yielded", a_poll_looks_after_it_yielded},
 		{NULL, NULL},
 	};
 

@@ -46,12 +46,17 @@
  * short poll later. A thread that polls more slowly, or has just found something, leaves out none.
  *
  * A poller that has found YIELD_AFTER rings empty in a row yields the processor, so that two
- * processes on one core take turns quickly. Among many processes that is not enough: a few yielding
- * processes can keep one that has work to do from its core for seconds (seen with verbenad, Linux
- * 6.18). So a poller that has found nothing for PATIENCE_NS gives the lease back and sleeps between
- * its polls for 1/NAP_PART of the time that it has waited already (NAP_MAX_NS at most); peers ring,
- * and the engine thread takes what comes. What ends the waiting, the signs of work, is in
- * engine.h.
+ * processes on one core take turns quickly. It yields in its next poll, before that poll looks, so
+ * that each poll finds what came while it had given the processor away. An adapter's poll answers
+ * with what is true now; if a poll yielded after its look, its answer would be as old as the
+ * others' turn, and a program that then looks elsewhere would see effects before their causes: a
+ * disconnection before the acknowledgement of its last message (seen with libfabric).
+ *
+ * Among many processes yielding is not enough: a few yielding processes can keep one that has work
+ * to do from its core for seconds (seen with verbenad, Linux 6.18). So a poller that has found
+ * nothing for PATIENCE_NS gives the lease back and sleeps between its polls for 1/NAP_PART of the
+ * time that it has waited already (NAP_MAX_NS at most); peers ring, and the engine thread takes
+ * what comes. What ends the waiting, the signs of work, is in engine.h.
  */
 #include "hca/engine/lease.h"
 
@@ -261,6 +266,10 @@ void engine_poll(struct hca *hca, const struct cq *cq)
 
 	if (p->fast && (p->left_out = !p->left_out))
 		return;
+	if (unlikely(p->empty >= YIELD_AFTER)) {
+		p->empty = LEASE_AFTER + 1;
+		give_way(hca, p);
+	}
 	if (likely(lock_try(&hca->engine))) {
 		n = engine_pass_links(hca, &looked);
 		engine_leave(hca);
@@ -292,10 +301,6 @@ void engine_poll(struct hca *hca, const struct cq *cq)
 
 	if (unlikely(asleep && p->empty > LEASE_AFTER && !p->napping) && may_lease(cq))
 		take_lease(hca, p);
-	if (unlikely(p->empty >= YIELD_AFTER)) {
-		p->empty = LEASE_AFTER + 1;
-		give_way(hca, p);
-	}
 }
 
 /* ------------------------------------------------------------------ the engine thread */
