@@ -6,7 +6,8 @@
  * own one-sided requests, and its peer's writes into its memory. Naps are counted, by a filter of
  * system calls; time isn't measured. In each round there is a sign of work, and a round has fewer
  * empty polls than the poller makes between two decisions whether to nap. So no round, however long
- * it takes, may end in a nap.
+ * it takes, may end in a nap. Nor does a poller nap that is alone on its processor. Whether it is
+ * alone is what the kernel's count of switches says, which this program replaces.
  *
  * Beside an armed CQ: messages for another CQ, which is polled, ring no doorbell; the armed CQ's
  * event comes although the thread that polls has stopped. Doorbells are counted, and the watchdog
@@ -27,6 +28,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 
@@ -65,6 +67,19 @@ static void count_naps(struct rig *rig)
 	naps = 0;
 }
 
+/* Each yield seems to have let another thread run; or none does. */
+static _Atomic bool is_alone;
+
+__attribute__((visibility("default"))) int getrusage(__rusage_who_t who, struct rusage *usage)
+{
+	static _Atomic long switches;
+
+	(void)who;
+	memset(usage, 0, sizeof(*usage));
+	usage->ru_nivcsw = is_alone ? switches : (switches += 1000);
+	return 0;
+}
+
 static void poll_in_vain(struct end *end, int polls)
 {
 	struct ibv_wc wc;
@@ -91,6 +106,34 @@ static void naps_without_work(struct rig *rig)
 		}
 	}
 	rig_sync(rig);
+	end_close(&end);
+}
+
+static _Thread_local unsigned int settings; /* of timers */
+
+/* A thread that is alone on its processor doesn't nap: the program may wait for something that
+ * Verbena doesn't see. Nor does it set the watchdog so often that this takes its time: a setting
+ * costs up to 20 us. */
+static void alone_without_work(struct rig *rig)
+{
+	struct end end;
+
+	end_pair(&end, rig, NULL);
+	end_warm(&end);
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		double begun = now_ms();
+
+		is_alone = true;
+		count_naps(rig);
+		settings = 0;
+		while (now_ms() < begun + LONG_MS)
+			poll_in_vain(&end, EMPTY_POLLS);
+		CHECK_EQ(rig, naps, 0);
+		CHECK(rig, settings < 5 + 2 * (now_ms() - begun));
+	}
+	rig_sync(rig);
+	is_alone = false;
 	end_close(&end);
 }
 
@@ -189,6 +232,7 @@ __attribute__((visibility("default"))) long syscall(long number, ...)
 __attribute__((visibility("default"))) int
 timerfd_settime(int fd, int flags, const struct itimerspec *new, struct itimerspec *old)
 {
+	settings++;
 	return has_no_watchdog ? 0 : (int)syscall(SYS_timerfd_settime, fd, flags, new, old);
 }
 
@@ -461,6 +505,7 @@ int main(int argc, char **argv)
 {
 	static const struct rig_test tests[] = {
 		{"naps_without_work", naps_without_work},
+		{"alone_without_work", alone_without_work},
 		{"own_completions", own_completions},
 		{"writes_by_the_peer", writes_by_the_peer},
 		{"rings_a_sleeper", rings_a_sleeper},

@@ -100,7 +100,7 @@ void engine_watch_qp_slow(struct qp *qp)
 #define PACKETS (1ull << 35) /* no number: packets in a socket that was another process's */
 #define FRAMES (1ull << 36)  /* no number: the interface of raw packets */
 
-enum { PARTING_LOOK_NS = 1000000000 };
+enum { PARTING_LOOK_NS = 1000000000, DEATH_LOOK_NS = 500000 };
 
 /* The daemon has closed the event socket, unless another thread has returned to the next daemon
  * meanwhile. */
@@ -330,7 +330,7 @@ uint64_t engine_round(struct hca *hca, uint32_t *seen)
 	uint64_t again = UINT64_MAX;
 
 	if (unlikely(work_is_left(&hca->engine_work, ENGINE_DEATHS)))
-		again = now_ns() + WATCH_NS;
+		again = now_ns() + DEATH_LOOK_NS;
 	else if (unlikely(link_parts_unwatched(hca)))
 		again = now_ns() + PARTING_LOOK_NS;
 	return pace_sleep(hca, again < next ? again : next);

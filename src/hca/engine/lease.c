@@ -9,11 +9,14 @@
  * The lease. pub->header.asleep says whether peers have to ring:
  *   asleep = 1   No thread polls. Peers ring the doorbell after each batch [S1]; the engine thread
  *                sleeps until the doorbell or the next timer.
- *   asleep = 0   Some thread polls without pause and periodically re-arms the watchdog (a timer) to
- *                WATCH_NS. The engine thread isn't woken meanwhile: a wake-up costs the program
+ *   asleep = 0   Some thread polls without pause and re-arms the watchdog (a timer) to WATCH_NS
+ *                every PET_NS. The engine thread isn't woken meanwhile: a wake-up costs the program
  *                more than the re-arming. When the watchdog expires, the engine thread checks
- *                whether hca.polls has moved since its last expiry; if it hasn't, the engine thread
- *                sets asleep = 1 and drains once more.
+ *                whether hca.polls has moved since its last expiry, and if it has, once more after
+ *                SURE_NS; if it hasn't, the engine thread sets asleep = 1 and drains once more.
+ * PET_NS is long because re-arming is expensive: it sets the processor's timer twice, which takes
+ * 20 us in a virtual machine that traps it (0.4 us when the timer needn't be set). With the short
+ * SURE_NS the engine thread takes over within 1 ms all the same.
  * After setting asleep, a thread executes a full fence and then looks at all rings; a peer stores
  * its record, fences, then reads asleep. One of the two sees the other's store, so no record waits
  * unseen. [S2]
@@ -42,8 +45,9 @@
  *
  * A poller that has the lease, polls fast and has found nothing for FAST_POLLS polls leaves out
  * every other pass: a pass takes several times as long as the rest of an empty poll, and a program
- * that waits for a WRITE into its memory polls its CQ in between. What is in a ring then is seen one
- * short poll later. A thread that polls more slowly, or has just found something, leaves out none.
+ * that waits for a WRITE into its memory polls its CQ in between. What is in a ring then is seen
+ * one short poll later. A thread that polls more slowly, or has just found something, leaves out
+ * none.
  *
  * A poller that has found YIELD_AFTER rings empty in a row yields the processor, so that two
  * processes on one core take turns quickly. It yields in its next poll, before that poll looks, so
@@ -54,9 +58,17 @@
  *
  * Among many processes yielding is not enough: a few yielding processes can keep one that has work
  * to do from its core for seconds (seen with verbenad, Linux 6.18). So a poller that has found
- * nothing for PATIENCE_NS gives the lease back and sleeps between its polls for 1/NAP_PART of the
- * time that it has waited already (NAP_MAX_NS at most); peers ring, and the engine thread takes
- * what comes. What ends the waiting, the signs of work, is in engine.h.
+ * nothing for PATIENCE_NS, and isn't alone on its processor, gives the lease back and sleeps
+ * between its polls; peers ring, and the engine thread takes what comes. What ends the waiting, the
+ * signs of work, is in engine.h.
+ *
+ * The program may also wait for something that Verbena doesn't see, as MPI libraries do for
+ * messages in shared memory of their own while they poll a CQ as well; then a nap delays the
+ * program, and no sign of work ends the waiting. So a poller that is alone on its processor doesn't
+ * nap: it would help no other thread. It isn't alone if half of its yields let another thread run,
+ * which the kernel counts as involuntary switches. And a nap lasts 1/NAP_PART of the time that the
+ * poller has waited already, but no longer than NAP_YIELDS times what the yield before it took, and
+ * than NAP_MAX_NS: two pollers that share a processor nap for a short time only.
  */
 #include "hca/engine/lease.h"
 
@@ -64,6 +76,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/timerfd.h>
 #include <time.h>
 
@@ -85,12 +98,17 @@ enum {
 	LEASE_FOUND = 8,  /* or polls that did what the engine thread would have been woken for */
 	YIELD_AFTER =
 		256,	 /* consecutive empty rings: some microseconds, longer than a round trip */
-	PET_NS = 150000, /* the lease's holder re-arms the watchdog after this time */
-	PET_POLLS = 8,	 /* polls between two looks at the clock, unless polls take long */
-	FAST_POLLS = 64, /* the same of a fast poller: a look takes as long as an empty poll */
-	FAST_NS = 250,	 /* a fast poller's polls take less, on average between two looks */
+	PET_NS = 700000, /* the lease's holder re-arms the watchdog after this time */
+	SPARE_NS = 100000, /* and before this time more */
+	WATCH_NS = PET_NS + SPARE_NS,
+	SURE_NS = 200000, /* a thread that polls has polled in this time */
+	PET_POLLS = 8,	  /* polls between two looks at the clock, unless polls take long */
+	FAST_POLLS = 64,  /* the same of a fast poller: a look takes as long as an empty poll */
+	FAST_NS = 250,	  /* a fast poller's polls take less, on average between two looks */
 	PATIENCE_NS = 1000000, /* of empty polls, before the poller naps */
+	COUNTED_YIELDS = 8,    /* before the poller says whether it is alone */
 	NAP_PART = 16,
+	NAP_YIELDS = 16,
 	NAP_MAX_NS = 2000000,
 };
 
@@ -114,11 +132,15 @@ struct poller {
 	unsigned int stride;	/* how many these were at first */
 	bool slow;		/* polls take long: look at the clock with the next one again */
 	bool found_none;	/* since it looked at the clock */
-	bool fast; /* it polls fast and finds nothing, with the lease: every other pass is left out */
-	bool left_out; /* the last one was */
-	uint64_t clocked;	/* ns, when it looked at the clock */
-	uint64_t petted;	/* ns, when it re-armed the watchdog */
+	bool fast; /* it polls fast and finds nothing, with the lease: every other pass is left out
+		    */
+	bool left_out;	  /* the last one was */
+	uint64_t clocked; /* ns, when it looked at the clock */
+	uint64_t petted;  /* ns, when it re-armed the watchdog */
 	bool napping;
+	bool counting;	     /* `yields` and `switches` are of this waiting */
+	unsigned int yields; /* since `switches` was read */
+	long switches;	     /* the kernel's count of involuntary switches */
 };
 
 /* initial-exec: one instruction instead of a call for each poll */
@@ -182,23 +204,58 @@ static bool poller_touched(struct hca *hca, struct poller *p)
 	return touched;
 }
 
-/* Yields the processor, or naps if the thread has waited for longer than PATIENCE_NS. */
+/* Whether other threads want this thread's processor: half of its yields let one run. False until
+ * some have been counted; a thread that naps looks after each yield. */
+static bool poller_crowded(struct poller *p)
+{
+	struct rusage usage;
+
+	p->yields++;
+	if (p->counting && !p->napping && p->yields < COUNTED_YIELDS)
+		return false;
+	if (getrusage(RUSAGE_THREAD, &usage) < 0)
+		return true;
+	long switches = usage.ru_nivcsw - p->switches;
+	bool crowded = p->counting && switches * 2 >= (long)p->yields;
+
+	p->counting = true;
+	p->switches = usage.ru_nivcsw;
+	p->yields = 0;
+	return crowded;
+}
+
+/* How long to nap after a yield that took `yielded`. */
+static uint64_t nap_ns(uint64_t waited, uint64_t yielded)
+{
+	uint64_t nap = waited / NAP_PART, most = yielded * NAP_YIELDS;
+
+	if (most > NAP_MAX_NS)
+		most = NAP_MAX_NS;
+	return nap < most ? nap : most;
+}
+
+/* Yields the processor. Then naps, if the thread has waited for longer than PATIENCE_NS and other
+ * threads want its processor. */
 static void give_way(struct hca *hca, struct poller *p)
 {
 	uint64_t now = now_ns();
 
-	if (poller_progressed(hca, p) || !p->since)
+	if (poller_progressed(hca, p) || !p->since) {
 		p->since = now;
-	if (unlikely(now - p->since > PATIENCE_NS) && poller_touched(hca, p))
-		p->since = now;
+		p->counting = false;
+	}
 	uint64_t waited = now - p->since;
 
-	p->napping = waited > PATIENCE_NS;
-	if (!p->napping) {
-		sched_yield();
+	sched_yield();
+	p->napping = waited > PATIENCE_NS && poller_crowded(p);
+	if (!p->napping)
+		return;
+	if (poller_touched(hca, p)) {
+		p->since = now;
+		p->counting = p->napping = false;
 		return;
 	}
-	uint64_t nap = waited / NAP_PART < NAP_MAX_NS ? waited / NAP_PART : NAP_MAX_NS;
+	uint64_t nap = nap_ns(waited, now_ns() - now);
 
 	if (!atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed))
 		engine_release(hca);
@@ -218,10 +275,10 @@ static void look_up(const struct hca *hca, struct poller *p)
 	p->since = now;
 }
 
-/* Arms the watchdog: it expires in WATCH_NS unless it is armed again before. */
-static void watchdog_set(const struct hca *hca)
+/* Arms the watchdog: it expires in `ns` unless it is armed again before. */
+static void watchdog_set(const struct hca *hca, uint64_t ns)
 {
-	const struct itimerspec in = {.it_value.tv_nsec = WATCH_NS};
+	const struct itimerspec in = {.it_value.tv_nsec = (long)ns};
 
 	if (timerfd_settime(hca->watchdog, 0, &in, NULL) < 0)
 		log_error("engine's watchdog: %s", strerror(errno));
@@ -233,7 +290,7 @@ static void watchdog_pet(const struct hca *hca, struct poller *p)
 	uint64_t now = now_ns(), past = now - p->clocked;
 	bool fast = past < (uint64_t)p->stride * FAST_NS;
 
-	p->slow = past > PET_NS / 2;
+	p->slow = past > SPARE_NS;
 	p->fast = fast && p->found_none;
 	p->found_none = true;
 	p->stride = p->unclocked = fast ? FAST_POLLS : PET_POLLS;
@@ -241,7 +298,7 @@ static void watchdog_pet(const struct hca *hca, struct poller *p)
 	if (now - p->petted < PET_NS)
 		return;
 	p->petted = now;
-	watchdog_set(hca);
+	watchdog_set(hca, WATCH_NS);
 }
 
 static void take_lease(struct hca *hca, struct poller *p)
@@ -250,7 +307,7 @@ static void take_lease(struct hca *hca, struct poller *p)
 	if (unlikely(hca->watchdog < 0))
 		return; /* there is no watchdog: a forked child, or no engine thread */
 	p->petted = now_ns();
-	watchdog_set(hca);
+	watchdog_set(hca, WATCH_NS);
 }
 
 /* Whether a poll of the CQ may take the lease. */
@@ -305,6 +362,17 @@ void engine_poll(struct hca *hca, const struct cq *cq)
 
 /* ------------------------------------------------------------------ the engine thread */
 
+/* After which time to look again whether some thread polls. A thread that polled before the
+ * watchdog was due may have stopped since; one that polled in the last SURE_NS goes on, as it
+ * seems, but doesn't re-arm the watchdog: it only sends packets, or it polls rarely. */
+static uint64_t next_look(struct hca *hca)
+{
+	uint64_t now = now_ns(), since = now - hca->watched;
+
+	hca->watched = now;
+	return since < WATCH_NS ? WATCH_NS : SURE_NS;
+}
+
 /* The watchdog has expired. False: no thread has polled since its last expiry, and the lease has
  * been ended. */
 static bool still_polled(struct hca *hca, uint32_t *seen)
@@ -320,7 +388,7 @@ static bool still_polled(struct hca *hca, uint32_t *seen)
 	if (hca->watchdog >= 0) {
 		hca->watch_due = false;
 		if (polled)
-			watchdog_set(hca);
+			watchdog_set(hca, next_look(hca));
 	}
 	return polled;
 }

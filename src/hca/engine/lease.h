@@ -8,8 +8,6 @@
 
 #include "hca/process/hca.h"
 
-enum { WATCH_NS = 500000 }; /* the watchdog's period */
-
 /* Passes over the rings, unless that is left to a poller. Returns whether a thread polls. `seen`:
  * see engine_round(). Engine thread. */
 bool engine_serve(struct hca *hca, uint32_t *seen);

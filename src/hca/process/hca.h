@@ -203,6 +203,7 @@ struct hca {
 	int epoll;	   /* the engine thread sleeps in it */
 	int watchdog;	   /* a timer, re-armed while some thread polls; -1: there is none */
 	bool watch_due;	   /* it has expired; engine thread's */
+	uint64_t watched;  /* ns, when still_polled() last found that; engine thread's */
 	_Atomic bool stop; /* the two threads end */
 };
 
