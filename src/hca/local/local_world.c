@@ -172,7 +172,7 @@ static struct xrc_view target_view(const struct local_qp *lq)
 	return view;
 }
 
-/* Out of line, as all of XRC in what each one-sided request asks. */
+/* Out of line, as this function's callers: inlined, they made a SEND by XRC 20 ns slower. */
 static __attribute__((noinline)) uint64_t target_word(const struct local_qp *lq)
 {
 	const struct xrc_target *target = target_entry(lq);
@@ -180,7 +180,7 @@ static __attribute__((noinline)) uint64_t target_word(const struct local_qp *lq)
 	return target ? xrc_target_state(target, lq->attr->dest_qp_num) : 0;
 }
 
-inline uint64_t world_peer_word(struct local_qp *lq)
+uint64_t world_peer_word(struct local_qp *lq)
 {
 	if (unlikely(!link_is(link_from(lq), LINK_UP)))
 		return 0;
@@ -208,7 +208,7 @@ static inline const struct pub_qp *srq_entry(const struct local_qp *lq)
 	return &link_from(lq)->peer->qp[lq->srqn & (LIMIT_QPS_PER_SLOT - 1)];
 }
 
-inline uint32_t world_peer_pd(struct local_qp *lq)
+uint32_t world_peer_pd(struct local_qp *lq)
 {
 	const struct pub_qp *e =
 		unlikely(lq->type == IBV_QPT_XRC_SEND) ? srq_entry(lq) : peer_entry(lq);

@@ -192,11 +192,6 @@ struct local_qp {
 	uint32_t retry_progress; /* timer: and as scan_progress, then */
 	uint32_t retries;	 /* timer: of that request */
 	uint32_t srqn;		 /* XRC_SEND: of the request that is being started */
-	/* Within local_qp_post(): the hazard that names `hazard_rkey`, kept for the next request of
-	 * a list (onesided.c); else NULL. */
-	_Atomic uint64_t *hazard;
-	uint32_t hazard_rkey;
-	uint32_t hazard_bytes; /* that were copied under it */
 
 	/* ---- responder */
 	uint8_t responder;		     /* enum local_responder */
@@ -221,6 +216,13 @@ struct local_qp {
 	/* WAIT_DATA: none is taken before the first piece is there, since its tag chooses the
 	 * receive: set by ask_for_data(), cleared by the first piece and by the end of the wait. */
 	bool untaken;
+
+	/* ---- requester, one-sided */
+	/* Within local_qp_post(): the hazard that names `hazard_rkey`, kept for the next request of
+	 * a list (onesided.c); else NULL. */
+	_Atomic uint64_t *hazard;
+	uint32_t hazard_rkey;
+	uint32_t hazard_bytes; /* that were copied under it */
 };
 
 /* ---- life */

@@ -106,7 +106,7 @@ static bool peer_life_over(const struct local_qp *lq, uint64_t word)
 
 static const char no_srq[] = "no SRQ of the target QP's domain has the number";
 
-static inline bool names_no_srq(struct local_qp *lq)
+static bool names_no_srq(struct local_qp *lq)
 {
 	return unlikely(lq->type == IBV_QPT_XRC_SEND) && !world_peer_srq(lq);
 }
