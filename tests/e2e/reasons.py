@@ -24,6 +24,8 @@ CASES = {
     "a full list of tags": ("faults", "tags_wrong_ops", "the list of tags is full"),
     "a rule that has a layer twice": (
         "raw", "specifications", "two specifications describe one layer"),
+    "a rule that contradicts another": (
+        "raw", "overlaps", "another rule of this priority is for the same frames"),
     "a rule with a flow action": (
         "raw", "specifications", "flow actions (ACTION_HANDLE) aren't supported"),
     "a rule for frames on their way out": (
