@@ -35,7 +35,7 @@ CASES = {
     "an allocator without memory": (
         "faults", "parent_allocator_fails", "the parent domain's allocator has no 512 bytes"),
     "fields of a later release": (
-        "faults", "later_registration", "no support for the fields 0x10 of comp_mask"),
+        "faults", "later_registration", "no support for the fields 0x10000000000 of comp_mask"),
 }
 
 
