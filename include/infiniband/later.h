@@ -6,7 +6,7 @@
  *
  * Calls that return int return 0 or a positive errno, unless they say otherwise; those that return
  * a pointer return NULL with errno. Some fail with EOPNOTSUPP always, as rdma-core's do on a device
- * that hasn't what they are for: DMA handles, DMA buffers of device memory, completion counters.
+ * that hasn't what they are for: DMA buffers of device memory, completion counters.
  */
 #ifndef INFINIBAND_LATER_H
 #define INFINIBAND_LATER_H
@@ -25,8 +25,10 @@ extern "C" {
 enum { IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC = 1 << 2 };
 
 struct ibv_buf;
-struct ibv_dmah;
-struct ibv_dmah_init_attr;
+
+struct ibv_dmah {
+	struct ibv_context *context;
+};
 
 /* ------------------------------------------------------------------ memory */
 
@@ -53,8 +55,9 @@ struct ibv_mr_init_attr {
 
 /* Registers memory at `addr`, as ibv_reg_mr_iova2(), or, with FD, FD_OFFSET and IOVA, that of a
  * file, as ibv_reg_dmabuf_mr(). With BUF, `addr` is in a buffer of ibv_alloc_buf(). EINVAL: fields
- * that don't go together, or a range outside the buffer, or a buffer of another protection domain.
- * EOPNOTSUPP: a field that isn't known, or a DMA handle. */
+ * that don't go together, or a range outside the buffer, or a buffer of another protection domain,
+ * or a DMA handle of another context. EOPNOTSUPP: a field that isn't known, or a DMA handle for
+ * memory on demand. */
 struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
 
 /* Pages for data. `pd` must live until ibv_free_buf(). */
@@ -68,7 +71,31 @@ int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf);
 /* -1 with EOPNOTSUPP. */
 int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm);
 
+/* Of which kind the memory of a region is (PCIe's TLP processing hints). */
+enum ibv_tph_mem_type {
+	IBV_TPH_MEM_TYPE_VM,
+	IBV_TPH_MEM_TYPE_PM,
+};
+
+enum ibv_dmah_init_attr_mask {
+	IBV_DMAH_INIT_ATTR_MASK_CPU_ID = 1 << 0,
+	IBV_DMAH_INIT_ATTR_MASK_PH = 1 << 1,
+	IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE = 1 << 2,
+};
+
+struct ibv_dmah_init_attr {
+	uint32_t comp_mask; /* enum ibv_dmah_init_attr_mask: PH, and both or none of the others */
+	uint32_t cpu_id;    /* a processor on which the calling thread may run */
+	uint8_t ph;	    /* 0 to 3 */
+	uint8_t tph_mem_type;
+};
+
+/* A hint for regions: which processor's cache data is for. A software device's data comes by the
+ * cache of the processor that copies it, so the hint is checked, and has no effect. EINVAL: fields
+ * that don't go together, or a wrong value. EPERM: not a processor of this thread. EOPNOTSUPP: an
+ * unknown field, or a device of the kernel. */
 struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context, struct ibv_dmah_init_attr *attr);
+/* EBUSY: regions were registered with it. */
 int ibv_dealloc_dmah(struct ibv_dmah *dmah);
 
 /* ------------------------------------------------------------------ ports */

@@ -47,9 +47,11 @@ struct open_context {
 
 enum { QUERY_WRITES = 1, QUERY_DONE = 2 };
 
-/* Ends the imported PDs that the program has given back and that no object uses any more
- * (verbs_share.c). */
+/* Ends the PDs that the program has given back and that no object uses any more (verbs_share.c). */
 void share_end_released(struct open_context *open);
+struct pd;
+/* The program has given the PD back, which objects still use. */
+void pd_end_later(struct pd *pd);
 
 /* Counts the objects that keep a pointer to their context, so that ibv_close_device() knows whether
  * it may free the context. */

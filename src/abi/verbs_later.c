@@ -5,10 +5,13 @@
  * EOPNOTSUPP.
  *
  * Owns the buffers of ibv_alloc_buf(): pages of this process, with the protection domain that they
- * were asked for with. No locks: a buffer doesn't change, and the program ends it alone.
+ * were asked for with; and DMA handles. No locks: a buffer doesn't change, and the program ends it
+ * alone; a handle's count of regions is atomic.
  */
 #include <errno.h>
 #include <infiniband/later.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +20,7 @@
 #include "abi/verbs_abi.h"
 #include "base/export.h"
 #include "base/log.h"
+#include "hca/mem/mr.h"
 
 /* ------------------------------------------------------------------ buffers */
 
@@ -57,6 +61,83 @@ EXPORT int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf)
 	return -1;
 }
 
+/* ------------------------------------------------------------------ DMA handles */
+
+struct dmah {
+	struct ibv_dmah ibv;
+	_Atomic uint32_t users; /* regions */
+};
+
+static struct dmah *dmah_of(struct ibv_dmah *ibv)
+{
+	return container_of(ibv, struct dmah, ibv);
+}
+
+/* Whether the calling thread may run on the processor: 0, EINVAL or EPERM. */
+static int dmah_check_cpu(uint32_t cpu)
+{
+	cpu_set_t mine;
+
+	if (cpu >= (uint32_t)sysconf(_SC_NPROCESSORS_CONF) || cpu >= CPU_SETSIZE)
+		return EINVAL;
+	return sched_getaffinity(0, sizeof(mine), &mine) || CPU_ISSET(cpu, &mine) ? 0 : EPERM;
+}
+
+/* As mlx5 and the kernel check them, in their order. 0 or a positive errno. */
+static int dmah_check(const struct ibv_dmah_init_attr *attr)
+{
+	const uint32_t tag = IBV_DMAH_INIT_ATTR_MASK_CPU_ID | IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE;
+	uint32_t mask = attr->comp_mask;
+
+	if (mask & ~(tag | IBV_DMAH_INIT_ATTR_MASK_PH))
+		return EOPNOTSUPP;
+	if (!(mask & IBV_DMAH_INIT_ATTR_MASK_PH) || ((mask & tag) && (mask & tag) != tag))
+		return EINVAL;
+	int err = mask & tag ? dmah_check_cpu(attr->cpu_id) : 0;
+
+	if (!err && (attr->ph > 3 || (mask & tag && attr->tph_mem_type > IBV_TPH_MEM_TYPE_PM)))
+		err = EINVAL;
+	return err;
+}
+
+EXPORT struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context, struct ibv_dmah_init_attr *attr)
+{
+	int err = kernel_context_of(context) ? EOPNOTSUPP : dmah_check(attr);
+	struct dmah *dmah = err ? NULL : calloc(1, sizeof(*dmah));
+
+	if (!dmah)
+		return fail_null(err ? err : ENOMEM);
+	dmah->ibv.context = context;
+	context_count(context, 1);
+	return &dmah->ibv;
+}
+
+EXPORT int ibv_dealloc_dmah(struct ibv_dmah *ibv)
+{
+	if (atomic_load(&dmah_of(ibv)->users))
+		return fail_errno(EBUSY);
+	context_count(ibv->context, -1);
+	free(dmah_of(ibv));
+	return 0;
+}
+
+/* Notes that the region was registered with the handle. */
+static struct ibv_mr *mr_with_dmah(struct ibv_mr *mr, struct ibv_dmah *dmah)
+{
+	if (!mr || !dmah)
+		return mr;
+	container_of(mr, struct mr, ibv)->dmah_users = &dmah_of(dmah)->users;
+	atomic_fetch_add(&dmah_of(dmah)->users, 1);
+	return mr;
+}
+
+static int mr_check_dmah(const struct ibv_pd *pd, const struct ibv_mr_init_attr *attr)
+{
+	if (!attr->dmah || attr->dmah->context != pd->context)
+		return EINVAL;
+	return attr->access & IBV_ACCESS_ON_DEMAND ? EOPNOTSUPP : 0;
+}
+
 /* ------------------------------------------------------------------ registration */
 
 /* Whether the region is a part of the buffer that it names. */
@@ -73,8 +154,8 @@ static bool mr_is_in_buffer(const struct ibv_pd *pd, const struct ibv_mr_init_at
 static int mr_check_fields(const struct ibv_pd *pd, const struct ibv_mr_init_attr *attr)
 {
 	const uint64_t file = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
-	const uint64_t known =
-		file | IBV_REG_MR_MASK_IOVA | IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF;
+	const uint64_t known = file | IBV_REG_MR_MASK_IOVA | IBV_REG_MR_MASK_ADDR |
+			       IBV_REG_MR_MASK_BUF | IBV_REG_MR_MASK_DMAH;
 	uint64_t mask = attr->comp_mask;
 
 	if (mask & ~known) {
@@ -82,6 +163,11 @@ static int mr_check_fields(const struct ibv_pd *pd, const struct ibv_mr_init_att
 			 (unsigned long long)(mask & ~known));
 		return EOPNOTSUPP;
 	}
+	int err = mask & IBV_REG_MR_MASK_DMAH ? mr_check_dmah(pd, attr) : 0;
+
+	if (err)
+		return err;
+	mask &= ~(uint64_t)IBV_REG_MR_MASK_DMAH;
 	if (mask & file)
 		return mask == (file | IBV_REG_MR_MASK_IOVA) ? 0 : EINVAL;
 	if (!(mask & IBV_REG_MR_MASK_ADDR))
@@ -95,13 +181,16 @@ EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *
 
 	if (err)
 		return fail_null(err);
+	struct ibv_dmah *dmah = attr->comp_mask & IBV_REG_MR_MASK_DMAH ? attr->dmah : NULL;
+	uint64_t iova = attr->comp_mask & IBV_REG_MR_MASK_IOVA ? attr->iova : (uintptr_t)attr->addr;
+
 	if (attr->comp_mask & IBV_REG_MR_MASK_FD)
-		return ibv_reg_dmabuf_mr(pd, attr->fd_offset, attr->length, attr->iova, attr->fd,
-					 attr->access);
-	return ibv_reg_mr_iova2(pd, attr->addr, attr->length,
-				attr->comp_mask & IBV_REG_MR_MASK_IOVA ? attr->iova
-								       : (uintptr_t)attr->addr,
-				(unsigned int)attr->access);
+		return mr_with_dmah(ibv_reg_dmabuf_mr(pd, attr->fd_offset, attr->length, attr->iova,
+						      attr->fd, attr->access),
+				    dmah);
+	return mr_with_dmah(
+		ibv_reg_mr_iova2(pd, attr->addr, attr->length, iova, (unsigned int)attr->access),
+		dmah);
 }
 
 EXPORT struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr,
@@ -123,18 +212,6 @@ EXPORT int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm)
 	(void)dm;
 	errno = EOPNOTSUPP;
 	return -1;
-}
-
-EXPORT struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context, struct ibv_dmah_init_attr *attr)
-{
-	(void)context, (void)attr;
-	return fail_null(EOPNOTSUPP);
-}
-
-EXPORT int ibv_dealloc_dmah(struct ibv_dmah *dmah)
-{
-	(void)dmah;
-	return fail_errno(EOPNOTSUPP);
 }
 
 /* ------------------------------------------------------------------ ports */

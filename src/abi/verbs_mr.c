@@ -594,6 +594,8 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 	atomic_fetch_sub(&registered, region_pins(mr));
 	region_let_go(mr);
 	pd_use(ibv->pd, -1);
+	if (mr->dmah_users)
+		atomic_fetch_sub(mr->dmah_users, 1);
 	context_count(ibv->context, -1);
 	file_free(mr->file);
 	free(mr);

@@ -13,7 +13,8 @@
  * this process, and refers to the other's memory (hca/mem/foreign.h).
  *
  * ibv_unimport_pd() can't fail, but objects that were made in the PD may live on: then the PD
- * exists until they are destroyed (context_count).
+ * exists until they are destroyed (context_count). So does a PD that ibv_dealloc_pd() ended before
+ * its null regions.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -185,7 +186,7 @@ EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *ibv, uint32_t handle)
 	return &pd->ibv;
 }
 
-/* Ends the imported PD: 0; -EBUSY: objects use it, so it stays. */
+/* Ends a PD that the program has given back: 0; -EBUSY: objects use it, so it stays. */
 static int pd_give_back(struct pd *pd)
 {
 	struct context *context = context_of(pd->ibv.context);
@@ -193,12 +194,25 @@ static int pd_give_back(struct pd *pd)
 	if (atomic_load(&pd->users)) /* parent domains */
 		return -EBUSY;
 	books_enter(context->hca);
-	int err = daemon_unimport_pd(&context->conn, pd->handle);
+	int err = pd->imported ? daemon_unimport_pd(&context->conn, pd->handle)
+			       : daemon_dealloc_pd(&context->conn, pd->handle);
+	bool busy = err == -EBUSY || err == -EINPROGRESS;
 
-	if (err != -EBUSY)
+	if (!busy)
 		books_drop(context, &pd->held);
 	books_leave(context->hca);
-	return err == -EBUSY ? err : 0;
+	return busy ? -EBUSY : 0;
+}
+
+void pd_end_later(struct pd *pd)
+{
+	struct open_context *open =
+		container_of(context_of(pd->ibv.context), struct open_context, context);
+
+	atomic_store(&pd->released, true);
+	atomic_fetch_add(&open->released, 1);
+	/* The last object that used the PD may have been destroyed meanwhile. */
+	share_end_released(open);
 }
 
 EXPORT void ibv_unimport_pd(struct ibv_pd *ibv)
@@ -211,13 +225,9 @@ EXPORT void ibv_unimport_pd(struct ibv_pd *ibv)
 	}
 	struct pd *pd = pd_of(ibv);
 	struct ibv_context *context = ibv->context;
-	struct open_context *open = container_of(context_of(context), struct open_context, context);
 
 	if (pd_give_back(pd)) {
-		atomic_store(&pd->released, true);
-		atomic_fetch_add(&open->released, 1);
-		/* The last object that used the PD may have been destroyed meanwhile. */
-		share_end_released(open);
+		pd_end_later(pd);
 		return;
 	}
 	free(pd);

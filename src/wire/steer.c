@@ -230,6 +230,7 @@ static int check_action(const struct spec *spec, size_t size, struct steer_actio
 		if (size != sizeof(struct ib_uverbs_flow_spec_action_tag))
 			return -EINVAL;
 		memcpy(&actions->tag, spec->value, sizeof(actions->tag));
+		actions->tags = true;
 		return 0;
 	case IBV_FLOW_SPEC_ACTION_DROP:
 		actions->drops = true;
@@ -322,4 +323,43 @@ bool steer_matches(const uint8_t *specs, size_t size, const struct ether_frame *
 			return false;
 	}
 	return true;
+}
+
+/* ------------------------------------------------------------------ comparing */
+
+/* The next specification that describes frames. False: there is none. */
+static bool next_description(struct reader *reader, struct spec *spec)
+{
+	while (reader->left && read_spec(reader, spec))
+		if (!is_action(spec->type))
+			return true;
+	return false;
+}
+
+static bool spec_same(const struct spec *a, const struct spec *b)
+{
+	if (a->type != b->type || a->inner != b->inner || a->length != b->length)
+		return false;
+	for (size_t i = 0; i < a->length; i++)
+		if (a->mask[i] != b->mask[i] || (a->value[i] ^ b->value[i]) & a->mask[i])
+			return false;
+	return true;
+}
+
+bool steer_same(const uint8_t *specs, size_t size, const uint8_t *others, size_t others_size)
+{
+	struct reader mine = {.at = specs, .left = size};
+	struct reader theirs = {.at = others, .left = others_size};
+	struct spec a = {0}, b = {0};
+
+	for (;;) {
+		bool more = next_description(&mine, &a);
+
+		if (more != next_description(&theirs, &b))
+			return false;
+		if (!more)
+			return true;
+		if (!spec_same(&a, &b))
+			return false;
+	}
 }

@@ -24,7 +24,7 @@ enum { STEER_BYTES = 512 };
 /* What a rule's actions say. */
 struct steer_actions {
 	uint32_t tag; /* of the completion */
-	bool drops, counts;
+	bool tags, drops, counts;
 	bool describes; /* there are specifications that describe frames */
 };
 
@@ -36,5 +36,9 @@ int steer_check(const uint8_t *specs, size_t size, unsigned int count,
 
 /* Whether the frame has all that the specifications describe. They have been checked. */
 bool steer_matches(const uint8_t *specs, size_t size, const struct ether_frame *frame);
+
+/* Whether two lists, which have been checked, describe the same frames in the same words: the same
+ * layers in the same order with the same masks, and the same values as far as the masks go. */
+bool steer_same(const uint8_t *specs, size_t size, const uint8_t *others, size_t others_size);
 
 #endif

@@ -40,4 +40,7 @@ extern const struct rig_test xrc_tests[];
 extern const struct rig_test ofed_tests[];  /* OFED's calls for XRC */
 extern const struct rig_test later_tests[]; /* calls of later releases of rdma-core */
 
+/* placement.c: replaces the end's QP, which is in RESET, by one with the builders of RC. */
+void placement_qp(struct end *end);
+
 #endif

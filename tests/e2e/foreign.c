@@ -122,9 +122,9 @@ static void party_close(struct party *party)
 		end_close(&party->end);
 }
 
-/* Connects both ends, B with A's region. False (and nothing is open): the carrier doesn't support
+/* Opens both ends, B with A's region. False (and nothing is open): the carrier doesn't support
  * it. */
-static bool party_open(struct party *party, struct rig *rig, const struct end_options *with)
+static bool party_begin(struct party *party, struct rig *rig, const struct end_options *with)
 {
 	struct end_options opt = with ? *with : (struct end_options){0};
 	uint32_t none = 0;
@@ -146,12 +146,18 @@ static bool party_open(struct party *party, struct rig *rig, const struct end_op
 		take_region(rig, party);
 		rig_swap(rig, &party->rkey, &none, sizeof(none));
 	}
-	if (party->rkey) {
-		end_connect(&party->end);
-		return true;
-	}
-	party_close(party);
-	return false;
+	if (!party->rkey)
+		party_close(party);
+	return party->rkey;
+}
+
+/* The same, and connects them. */
+static bool party_open(struct party *party, struct rig *rig, const struct end_options *with)
+{
+	if (!party_begin(party, rig, with))
+		return false;
+	end_connect(&party->end);
+	return true;
 }
 
 /* An event of B's queue pair, which is in the imported context. */
@@ -326,6 +332,53 @@ static void is_named(struct rig *rig)
 		CHECK(rig, pattern_holds(end->buf + HALF, sizes[i], seed));
 		CHECK_EQ(rig, end->buf[HALF + sizes[i]], 0);
 		rig_sync(rig);
+	}
+	party_close(&party);
+}
+
+/* B's peer flushes A's memory by B's rkey, between WRITEs to it. `wrong`: other than A granted. */
+static void flush_imported(struct party *a, uint64_t id, uint8_t type, bool wrong)
+{
+	struct end *end = &a->end;
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(end->qp);
+
+	ibv_wr_start(ex);
+	ex->wr_id = id;
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_flush(ex, a->rkey, a->offer.addr, id % 2 ? BYTES : 0, type,
+		     id % 2 ? IBV_FLUSH_RANGE : IBV_FLUSH_MR);
+	OK(end->rig, ibv_wr_complete(ex));
+	wc_expect(end, end->scq, id, wrong ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
+}
+
+static void flushed(struct rig *rig)
+{
+	const int rights =
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_FLUSH_GLOBAL;
+	struct end_options opt = {.mr_access = rights,
+				  .qp_access = rights | IBV_ACCESS_FLUSH_PERSISTENT};
+	struct party party;
+	struct end *end = &party.end;
+
+	if (!party_begin(&party, rig, &opt))
+		return;
+	placement_qp(end);
+	end_connect(end);
+	if (rig->role == RIG_A) {
+		struct ibv_sge from = {(uintptr_t)end->buf, 60000, end->mr->lkey};
+
+		pattern_fill(end->buf, from.length, 5);
+		for (uint64_t id = 1; id < 5; id++) {
+			memset(end->buf + HALF, 0, from.length);
+			OK(rig, post(&party, IBV_WR_RDMA_WRITE, &from, 1, party.offer.addr + HALF,
+				     party.rkey));
+			wc_expect(end, end->scq, 7, IBV_WC_SUCCESS);
+			flush_imported(&party, id, IBV_FLUSH_GLOBAL, false);
+			CHECK(rig, pattern_holds(end->buf + HALF, from.length, 5));
+		}
+		flush_imported(&party, 5, IBV_FLUSH_PERSISTENT, true);
+	} else {
+		expect_access_event(rig, &party, end->qp);
 	}
 	party_close(&party);
 }
@@ -796,6 +849,7 @@ const struct rig_test foreign_tests[] = {
 	{"foreign_initiates", initiates},
 	{"foreign_receives", receives},
 	{"foreign_is_named", is_named},
+	{"foreign_flushed", flushed},
 	{"foreign_mixed", mixed},
 	{"foreign_datagram", datagram},
 	{"foreign_to_itself", to_itself},

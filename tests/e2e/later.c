@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <infiniband/later.h>
+#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -83,7 +84,7 @@ static void later_registration(struct rig *rig)
 	attr.comp_mask = 0;
 	refused(rig, pd, attr, EINVAL); /* no memory */
 	attr.comp_mask = IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_DMAH;
-	refused(rig, pd, attr, EOPNOTSUPP);
+	refused(rig, pd, attr, EINVAL); /* no handle */
 	attr.comp_mask = IBV_REG_MR_MASK_ADDR | 1ull << 40;
 	refused(rig, pd, attr, EOPNOTSUPP);
 	attr.comp_mask = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_IOVA;
@@ -106,6 +107,54 @@ static void later_registration(struct rig *rig)
 	OK(rig, ibv_dealloc_pd(pd));
 }
 
+static void no_dmah(struct rig *rig, uint32_t mask, uint32_t cpu, uint8_t ph, uint8_t type,
+		    int error)
+{
+	struct ibv_dmah_init_attr attr = {mask, cpu, ph, type};
+
+	errno = 0;
+	CHECK(rig, !ibv_alloc_dmah(rig->ctx, &attr));
+	CHECK_EQ(rig, errno, error);
+}
+
+static void later_dmah(struct rig *rig)
+{
+	enum {
+		PH = IBV_DMAH_INIT_ATTR_MASK_PH,
+		CPU = IBV_DMAH_INIT_ATTR_MASK_CPU_ID,
+		TYPE = IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE,
+		ALL = PH | CPU | TYPE,
+	};
+	struct ibv_dmah_init_attr right = {ALL, (uint32_t)sched_getcpu(), 3, IBV_TPH_MEM_TYPE_PM};
+	struct ibv_pd *pd = ibv_alloc_pd(rig->ctx);
+	static uint8_t memory[PAGE];
+	struct ibv_mr_init_attr attr = {.length = PAGE,
+					.access = IBV_ACCESS_LOCAL_WRITE,
+					.comp_mask = IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_DMAH,
+					.addr = memory};
+
+	attr.dmah = ibv_alloc_dmah(rig->ctx, &right);
+	CHECK(rig, attr.dmah && attr.dmah->context == rig->ctx);
+	struct ibv_mr *mr = ibv_reg_mr_ex(pd, &attr);
+
+	CHECK(rig, mr);
+	CHECK_EQ(rig, ibv_dealloc_dmah(attr.dmah), EBUSY);
+	attr.access |= IBV_ACCESS_ON_DEMAND;
+	refused(rig, pd, attr, EOPNOTSUPP);
+	OK(rig, ibv_dereg_mr(mr));
+	OK(rig, ibv_dealloc_dmah(attr.dmah));
+	right.comp_mask = PH;
+	CHECK(rig, (attr.dmah = ibv_alloc_dmah(rig->ctx, &right)));
+	OK(rig, ibv_dealloc_dmah(attr.dmah));
+	no_dmah(rig, ALL | 8, 0, 0, 0, EOPNOTSUPP);
+	no_dmah(rig, CPU | TYPE, right.cpu_id, 0, 0, EINVAL);
+	no_dmah(rig, PH | CPU, right.cpu_id, 0, 0, EINVAL);
+	no_dmah(rig, ALL, right.cpu_id, 4, 0, EINVAL);
+	no_dmah(rig, ALL, right.cpu_id, 0, 2, EINVAL);
+	no_dmah(rig, ALL, 0xffff, 0, 0, EINVAL);
+	OK(rig, ibv_dealloc_pd(pd));
+}
+
 static void later_port_speed(struct rig *rig)
 {
 	uint64_t speed = 0;
@@ -124,7 +173,6 @@ static void later_unsupported(struct rig *rig)
 
 	CHECK(rig, dm && ibv_dm_export_dmabuf_fd(dm) == -1 && errno == EOPNOTSUPP);
 	OK(rig, ibv_free_dm(dm));
-	CHECK(rig, !ibv_alloc_dmah(rig->ctx, NULL) && errno == EOPNOTSUPP);
 	CHECK_EQ(rig, _ibv_query_comp_cntr_caps(rig->ctx, caps, sizeof(caps)), EOPNOTSUPP);
 	CHECK(rig, !caps[0] && !caps[1]);
 	errno = 0;
@@ -134,6 +182,7 @@ static void later_unsupported(struct rig *rig)
 const struct rig_test later_tests[] = {
 	{"later_buffer", later_buffer},
 	{"later_registration", later_registration},
+	{"later_dmah", later_dmah},
 	{"later_port_speed", later_port_speed},
 	{"later_unsupported", later_unsupported},
 	{0},

@@ -17,8 +17,7 @@ enum {
 
 static const struct end_options flushable = {.mr_access = MR_RIGHTS, .qp_access = QP_RIGHTS};
 
-/* A connected end with the builders of RC. `opt` NULL: flushable. */
-static void placement_open(struct end *end, struct rig *rig, const struct end_options *opt)
+void placement_qp(struct end *end)
 {
 	struct ibv_qp_init_attr_ex attr = {
 		.qp_type = IBV_QPT_RC,
@@ -28,13 +27,19 @@ static void placement_open(struct end *end, struct rig *rig, const struct end_op
 		.cap = {.max_send_wr = 64, .max_recv_wr = 4, .max_recv_sge = 1},
 	};
 
-	end_open(end, rig, opt ? opt : &flushable);
-	OK(rig, ibv_destroy_qp(end->qp));
+	OK(end->rig, ibv_destroy_qp(end->qp));
 	attr.pd = end->pd;
 	attr.send_cq = end->scq;
 	attr.recv_cq = end->rcq;
-	attr.cap.max_send_sge = rig->role == RIG_A;
-	CHECK(rig, (end->qp = ibv_create_qp_ex(end->pd->context, &attr)));
+	attr.cap.max_send_sge = end->rig->role == RIG_A;
+	CHECK(end->rig, (end->qp = ibv_create_qp_ex(end->pd->context, &attr)));
+}
+
+/* A connected end with the builders of RC. `opt` NULL: flushable. */
+static void placement_open(struct end *end, struct rig *rig, const struct end_options *opt)
+{
+	end_open(end, rig, opt ? opt : &flushable);
+	placement_qp(end);
 	end_connect(end);
 }
 

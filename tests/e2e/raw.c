@@ -192,8 +192,10 @@ static void drops(struct rig *rig)
 
 	pair_open(&p, rig);
 	if (rig->role == RIG_B) {
-		struct rule rule = rule_to(5, 2);
+		struct rule rule = rule_of(IBV_FLOW_ATTR_NORMAL, 2);
+		const struct ibv_flow_spec_eth any = {.type = IBV_FLOW_SPEC_ETH};
 
+		rule_add(&rule, &any, sizeof(any));
 		rule_add(&rule, &drop, sizeof(drop));
 		flows[0] = flow_make(rig, p.end.qp, rule_to(5, 2));
 		flows[1] = flow_make(rig, p.other, rule);

@@ -80,6 +80,41 @@ static void rules(struct rig *rig)
 	end_close(&end);
 }
 
+/* Rules of one priority for the same frames that say different things about them; and which don't
+ * contradict one another. */
+static void overlaps(struct rig *rig)
+{
+	const struct ibv_flow_spec_action_drop drop = {.type = IBV_FLOW_SPEC_ACTION_DROP};
+	struct ibv_flow_spec_action_tag tag = {.type = IBV_FLOW_SPEC_ACTION_TAG, .tag_id = 7};
+	struct rule drops = rule_to(5, 3), tags = rule_to(5, 3), passes = rule_to(5, 3);
+	struct ibv_flow *flow, *other, *third;
+	struct end end;
+
+	raw_open(&end, rig);
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		rule_add(&drops, &drop, sizeof(drop));
+		rule_add(&tags, &tag, sizeof(tag));
+		passes.attr.flags = IBV_FLOW_ATTR_FLAGS_DONT_TRAP;
+		flow = flow_make(rig, end.qp, rule_to(5, 3));
+		NO_FLOW(end.qp, drops, EEXIST);
+		NO_FLOW(end.qp, tags, EEXIST);
+		other = flow_make(rig, end.qp, rule_to(5, 3));
+		third = flow_make(rig, end.qp, passes);
+		OK(rig, ibv_destroy_flow(other));
+		drops.attr.priority = tags.attr.priority = 4;
+		OK(rig, ibv_destroy_flow(flow_make(rig, end.qp, drops)));
+		other = flow_make(rig, end.qp, tags);
+		NO_FLOW(end.qp, drops, EEXIST);
+		OK(rig, ibv_destroy_flow(flow_make(rig, end.qp, tags)));
+		OK(rig, ibv_destroy_flow(other));
+		OK(rig, ibv_destroy_flow(third));
+		OK(rig, ibv_destroy_flow(flow));
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
 static void specifications(struct rig *rig)
 {
 	struct end end;
@@ -328,6 +363,7 @@ static void counters(struct rig *rig)
 
 const struct rig_test raw_wrong_tests[] = {
 	{"rules", rules},
+	{"overlaps", overlaps},
 	{"specifications", specifications},
 	{"other_types", other_types},
 	{"lengths", lengths},

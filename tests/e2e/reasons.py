@@ -24,6 +24,8 @@ CASES = {
     "a full list of tags": ("faults", "tags_wrong_ops", "the list of tags is full"),
     "a rule that has a layer twice": (
         "raw", "specifications", "two specifications describe one layer"),
+    "a rule that contradicts another": (
+        "raw", "overlaps", "another rule of this priority is for the same frames"),
     "a rule with a flow action": (
         "raw", "specifications", "flow actions (ACTION_HANDLE) aren't supported"),
     "a rule for frames on their way out": (
@@ -33,7 +35,7 @@ CASES = {
     "an allocator without memory": (
         "faults", "parent_allocator_fails", "the parent domain's allocator has no 512 bytes"),
     "fields of a later release": (
-        "faults", "later_registration", "no support for the fields 0x10 of comp_mask"),
+        "faults", "later_registration", "no support for the fields 0x10000000000 of comp_mask"),
 }
 
 

@@ -317,10 +317,28 @@ static void null_other_domain(struct rig *rig)
 	if (rig->role == RIG_A)
 		request_at(&end, mr, IBV_WR_RDMA_WRITE, 0, 0, 8, IBV_WC_LOC_PROT_ERR);
 	rig_sync(rig);
-	CHECK_EQ(rig, ibv_dealloc_pd(pd), EBUSY);
 	OK(rig, ibv_dereg_mr(mr));
 	OK(rig, ibv_dealloc_pd(pd));
 	end_close(&end);
+}
+
+/* A null region doesn't keep its domain; other objects do, and the region outlives it. */
+static void null_outlives_domain(struct rig *rig)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(rig->ctx);
+	static uint8_t bytes[64];
+	struct ibv_mr *mr = ibv_alloc_null_mr(pd), *other = ibv_alloc_null_mr(pd);
+	struct ibv_mr *real = ibv_reg_mr(pd, bytes, sizeof(bytes), 0);
+
+	CHECK(rig, mr && other && real);
+	CHECK_EQ(rig, ibv_dealloc_pd(pd), EBUSY);
+	OK(rig, ibv_dereg_mr(other));
+	OK(rig, ibv_dereg_mr(real));
+	OK(rig, ibv_dealloc_pd(pd));
+	OK(rig, ibv_dereg_mr(mr));
+	pd = ibv_alloc_pd(rig->ctx);
+	CHECK(rig, pd);
+	OK(rig, ibv_dealloc_pd(pd));
 }
 
 /* ibv_alloc_null_mr(3): ibv_rereg_mr() and ibv_bind_mw() are invalid. */
@@ -355,6 +373,7 @@ const struct rig_test region_tests[] = {
 	{"null_discards", null_discards},
 	{"null_no_rkey", null_no_rkey},
 	{"null_other_domain", null_other_domain},
+	{"null_outlives_domain", null_outlives_domain},
 	{"null_wrong_calls", null_wrong_calls},
 	{NULL, NULL},
 };

@@ -70,6 +70,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	ether_parse(frame, frame_size, &parsed);
 	/* A rule without descriptions is for each frame. */
 	if (!err)
+		MUST(steer_same(specs, specs_size, specs, specs_size));
+	if (!err)
 		MUST(steer_matches(specs, specs_size, &parsed) || actions.describes);
 	check_checksums(frame, frame_size);
 	free(specs);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Flow rules: which raw packet queue pair gets which frames. The daemon checks a rule once, here,
- * and publishes it (shm/flow_rules.h); processes decide by what is published where a frame goes. The
- * daemon sees no frame.
+ * and publishes it (shm/flow_rules.h); processes decide by what is published where a frame goes.
+ * The daemon sees no frame.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -31,9 +31,9 @@ static bool has_unknown(const struct proto_create_flow *body)
 	       body->flags & ~(uint32_t)IBV_FLOW_ATTR_FLAGS_DONT_TRAP;
 }
 
-/* Checks what the client sent, and fills the rule but for its handle. */
+/* Checks what the client sent, and fills the rule but for its handle. *tags: it gives a tag. */
 static int rule_of(const struct proto_create_flow *body, const struct qp *qp,
-		   const struct device *device, struct flow_rule *rule)
+		   const struct device *device, struct flow_rule *rule, bool *tags)
 {
 	bool passes = body->flags & IBV_FLOW_ATTR_FLAGS_DONT_TRAP;
 	struct steer_actions actions;
@@ -49,6 +49,7 @@ static int rule_of(const struct proto_create_flow *body, const struct qp *qp,
 		return -EINVAL;
 	if (passes && actions.drops)
 		return -EINVAL;
+	*tags = actions.tags;
 	*rule = (struct flow_rule){
 		.qpn = qp->qpn,
 		.tag = actions.tag,
@@ -61,6 +62,33 @@ static int rule_of(const struct proto_create_flow *body, const struct qp *qp,
 	};
 	memcpy(rule->specs, body->specs, body->size);
 	return 0;
+}
+
+/* Whether a rule of this user is for the same frames at the same priority, and says something else
+ * about what is done with them: it drops them and the new one doesn't, or the other way round; or
+ * the new one gives a tag that isn't its. As a card of the mlx5 family, which has one entry for
+ * both. */
+static bool rule_contradicts(const struct request *request, const struct flow_rules *flows,
+			     const struct flow_rule *rule, bool tags)
+{
+	uint64_t user = (uint64_t)request->conn->context->process->user->uid + 1;
+	uint32_t places = atomic_load_explicit(&flows->places, memory_order_relaxed);
+	struct flow_rule other;
+
+	for (uint32_t i = 0; i < places; i++) {
+		if (!flows_read(flows, i, &other) || other.type != rule->type ||
+		    other.device != rule->device || other.priority != rule->priority ||
+		    (other.actions ^ rule->actions) & FLOW_DONT_TRAP ||
+		    atomic_load_explicit(&flows->user[other.qpn >> LIMIT_QP_BITS],
+					 memory_order_relaxed) != user)
+			continue;
+		bool differ = (other.actions ^ rule->actions) & FLOW_DROP ||
+			      (tags && other.tag != rule->tag);
+
+		if (differ && steer_same(other.specs, other.size, rule->specs, rule->size))
+			return true;
+	}
+	return false;
 }
 
 static int check_quota(const struct request *request)
@@ -107,11 +135,16 @@ int command_create_flow(struct request *request, void *response)
 	struct qp *qp = (struct qp *)object_find(context, OBJECT_QP, body->qp);
 	struct flow_rule rule;
 	struct object *object;
+	bool tags;
 
 	if (!qp || qp->type != IB_UVERBS_QPT_RAW_PACKET)
 		return -EINVAL;
-	int err = rule_of(body, qp, request->conn->device, &rule);
+	int err = rule_of(body, qp, request->conn->device, &rule, &tags);
+	const struct flow_rules *flows = mcast_flows(context->process->server);
 
+	/* A process that returns had its rules accepted, perhaps in another order. */
+	if (!err && !request->old && flows && rule_contradicts(request, flows, &rule, tags))
+		err = -EEXIST;
 	if (!err)
 		err = check_quota(request);
 	if (!err)

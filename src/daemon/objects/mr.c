@@ -167,6 +167,7 @@ int command_alloc_null_mr(struct request *request, void *response)
 	if (err)
 		return err;
 	mr->without_memory = true;
+	pd->null_regions++;
 	mr->length = UINT64_MAX;
 	mr->access = IB_UVERBS_ACCESS_LOCAL_WRITE;
 	mr_respond(mr, resp);
@@ -242,6 +243,7 @@ void mr_release(struct mr *mr)
 	if (mr->dm)
 		mr->dm->object.users--;
 	mr->pd->object.users--;
+	mr->pd->null_regions -= mr->without_memory;
 }
 
 int command_dereg_mr(struct request *request, void *response)

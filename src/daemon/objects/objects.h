@@ -53,6 +53,8 @@ struct pd {
 	struct domain *domain; /* shared with other contexts' PDs; NULL: not shared (share.h) */
 	struct list sibling;   /* on domain->pds */
 	bool imported;	       /* made by PROTO_IMPORT_PD */
+	/* Of object.users, null regions: the program may end the domain before them. */
+	uint32_t null_regions;
 };
 
 struct channel {

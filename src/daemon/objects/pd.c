@@ -40,7 +40,8 @@ int command_alloc_pd(struct request *request, void *response)
 	return 0;
 }
 
-/* Ends the domain for all contexts that share it. */
+/* Ends the domain for all contexts that share it. -EBUSY; -EINPROGRESS: null regions alone use it,
+ * so the program may regard it as ended, and the client ends it after them. */
 int command_dealloc_pd(struct request *request, void *response)
 {
 	const struct ib_uverbs_dealloc_pd *body = request->body;
@@ -49,6 +50,8 @@ int command_dealloc_pd(struct request *request, void *response)
 	(void)response;
 	if (!pd)
 		return -ENOENT;
+	if (pd->object.users && pd->object.users == pd->null_regions && !pd->domain)
+		return -EINPROGRESS;
 	if (pd->object.users || (pd->domain && domain_busy(pd->domain)))
 		return -EBUSY;
 	if (pd->domain)

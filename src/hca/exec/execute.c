@@ -3,6 +3,7 @@
 #include "hca/exec/execute.h"
 
 #include "base/log.h"
+#include "hca/mem/foreign.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
@@ -91,6 +92,16 @@ int receive_segments_of_several(const struct qp *qp, const struct recv_wqe *wqe,
 			       out, scope);
 }
 
+/* The same for a region that this process imported, as long as its owner has it. */
+static bool flush_granted_to_import(const struct qp *qp, const struct mr_view *view, uint32_t rkey,
+				    const struct mr_flush *flush)
+{
+	uint64_t addr = flush->whole ? view->start : flush->addr;
+
+	return foreign_resolve(qp->hca, qp->pd_id, addr, flush->whole ? 0 : flush->length, rkey,
+			       flush->access);
+}
+
 enum ibv_wc_status execute_flush(const struct qp *qp, uint64_t addr, uint32_t length, uint32_t rkey,
 				 uint8_t feth)
 {
@@ -99,8 +110,10 @@ enum ibv_wc_status execute_flush(const struct qp *qp, uint64_t addr, uint32_t le
 
 	if (!flush.access || (qp_remote_access(qp) & flush.access) != flush.access)
 		return IBV_WC_REM_INV_REQ_ERR;
-	if (!mr_read_range(qp->hca->regions, rkey, &view) ||
-	    !mr_flush_granted(&view, qp->pd_id, &flush))
+	if (!mr_read_range(qp->hca->regions, rkey, &view))
+		return IBV_WC_REM_ACCESS_ERR;
+	if (!mr_flush_granted(&view, qp->pd_id, &flush) &&
+	    !flush_granted_to_import(qp, &view, rkey, &flush))
 		return IBV_WC_REM_ACCESS_ERR;
 	flush_fence();
 	return IBV_WC_SUCCESS;

@@ -56,6 +56,9 @@ struct mr {
 	uint32_t dm;	    /* the buffer's handle: never 0 */
 	uint64_t dm_offset; /* where the region begins in it, bytes */
 	struct foreign *foreign;
+	/* Counts the regions that were registered with its DMA handle (ibv_reg_mr_ex()); NULL: it
+	 * has none. Set before the program gets the region. */
+	_Atomic uint32_t *dmah_users;
 	struct mr_file *file;	   /* NULL: the program has mapped the memory itself */
 	uint64_t print;		   /* of memory that peers may map (shared.h); 0: they can't */
 	struct proto_reg_mr reach; /* the same, for the daemon */

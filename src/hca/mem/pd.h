@@ -25,10 +25,10 @@ struct pd {
 	/* By ibv_import_pd(). Set before the PD is in the books and never changed, so no lock
 	 * guards it. */
 	bool imported;
-	/* ibv_unimport_pd() was called, but objects still use the PD. Set by ibv_unimport_pd()
-	 * without a lock, and again by share_end_released() if objects still use it; cleared by
-	 * take_released(), under hca.lock: the thread that clears it ends the PD. So it is atomic,
-	 * and independent of `imported`, which it presumes. */
+	/* The program gave the PD back (ibv_unimport_pd(); ibv_dealloc_pd() before its null
+	 * regions), but objects still use it. Set by pd_end_later() without a lock, and again by
+	 * share_end_released() if objects still use it; cleared by take_released(), under hca.lock:
+	 * the thread that clears it ends the PD. So it is atomic, and independent of `imported`. */
 	_Atomic bool released;
 	struct pd *next_released; /* the list that take_released() returns; its caller's */
 

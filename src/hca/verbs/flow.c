@@ -108,7 +108,12 @@ struct ibv_flow *flow_create(struct ibv_qp *ibv, const struct proto_create_flow 
 		return &flow->ibv;
 	flow_counters_use(flow->counters, -1);
 	free(flow);
-	errno = err;
+	errno = err == EEXIST
+			? flow_refuse("another rule of this priority is for the same frames, and "
+				      "either drops them or not as this one doesn't, or gives them "
+				      "another tag",
+				      err)
+			: err;
 	return NULL;
 }
 

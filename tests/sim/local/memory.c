@@ -130,10 +130,8 @@ static bool is_target(uint32_t place)
 
 uint32_t region_register(struct process *p, uint32_t place)
 {
-	static const uint32_t rights[3] = {
-		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-			IBV_ACCESS_REMOTE_ATOMIC,
-	};
+	const uint32_t rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 	if (serials == SERIALS)
 		return 0;
@@ -145,7 +143,8 @@ uint32_t region_register(struct process *p, uint32_t place)
 		.place = place,
 		.state = REGION_LIVE,
 		.lkey = lkey,
-		.access = is_target(place) ? rights[0] : IBV_ACCESS_LOCAL_WRITE,
+		.access = is_target(place) ? rights | flush_some_rights(&sim.rng, 200)
+					   : IBV_ACCESS_LOCAL_WRITE,
 		.first_block = place * REGION_BLOCKS,
 		.blocks = REGION_BLOCKS,
 	};

@@ -16,6 +16,8 @@
  *   statuses   success means executed; an error needs a cause; RETRY_EXC_ERR needs the QP's time
  *              without a piece of a request sent or received; a request that the responder refused
  *              completes with the status of the refusal as soon as the refusal is read
+ *   FLUSH      takes effect once all requests before it have; it names the oldest request of its QP
+ *              that hasn't taken effect; what isn't granted fails with its own status
  *   windows    BIND and LOCAL_INV are executed when all requests before them have completed; a
  * message that invalidates a window arrives when its binding has ended memory     (memory.c) no
  * access after deregistration, or after the end of a window's binding; none to memory that was
@@ -374,6 +376,53 @@ void oracle_atomic(struct request *r, uint64_t old)
 	executed(r);
 }
 
+/* The life of the peer's QP whose requests `qp` executes now. */
+static const struct life *life_of_sender(const struct qp *qp)
+{
+	const struct qp *peer = qp_peer(qp);
+
+	for (uint32_t i = life_count - 1; i; i--)
+		if (lives[i].process == peer->process->number && lives[i].qp == peer->index &&
+		    (uint8_t)lives[i].epoch == qp->lq.sender_epoch)
+			return &lives[i];
+	fail("QP 0x%x executes a request of life %u of its peer, which had none", qp->qpn,
+	     qp->lq.sender_epoch);
+}
+
+static bool is_flush_of(const struct request *r, const struct record_atomic *op)
+{
+	return r->opcode == IBV_WR_FLUSH && r->flush.addr == op->addr &&
+	       r->flush.rkey == op->rkey && r->flush.compare_add == op->compare_add &&
+	       r->flush.swap == op->swap;
+}
+
+void oracle_flushed(struct request *r)
+{
+	if (sim.plan.hostile)
+		return;
+	check_order(r, false);
+	executed(r);
+}
+
+void oracle_flushes(struct qp *qp, const struct record_atomic *op)
+{
+	if (sim.plan.hostile)
+		return;
+	const struct life *life = life_of_sender(qp);
+	uint32_t i = 0;
+
+	while (i < life->posted &&
+	       (requests[life->request[i]].executed || silent(&requests[life->request[i]])))
+		i++;
+	struct request *r = i < life->posted ? &requests[life->request[i]] : NULL;
+
+	if (!r || !is_flush_of(r, op))
+		fail("QP 0x%x executes a FLUSH, though request %u of its peer is next", qp->qpn,
+		     r ? r->number : 0);
+	check_lives(qp, r);
+	oracle_flushed(r);
+}
+
 /* ------------------------------------------------------------------ receives */
 
 uint32_t oracle_receive(struct qp *qp, struct block *block, uint32_t length)
@@ -545,6 +594,10 @@ static bool has_cause(const struct qp *qp, const struct request *r, enum ibv_wc_
 	const struct process *peer = &sim.process[r->peer];
 	bool denied = sim.plan.copy_fails_at && sim.step >= sim.plan.copy_fails_at;
 
+	if (r->wrong && status == r->wrong) {
+		totals.flushes_refused++;
+		return true;
+	}
 	switch (status) {
 	case IBV_WC_WR_FLUSH_ERR:
 		return qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE;
@@ -553,13 +606,15 @@ static bool has_cause(const struct qp *qp, const struct request *r, enum ibv_wc_
 	case IBV_WC_RETRY_EXC_ERR:
 		return sim.disturbed & 1u << r->pair && time_is_up(qp);
 	case IBV_WC_REM_ACCESS_ERR:
+		if (r->opcode == IBV_WR_FLUSH)
+			return !r->wrong && region_hurt(r->target);
 		return r->bad || denied || region_hurt(r->target) ||
 		       binding_closed_to(r->target, r->life, r->seq) ||
 		       (r->opcode == IBV_WR_SEND_WITH_INV && sim.plan.bad_key);
 	case IBV_WC_MW_BIND_ERR:
 		return r->bad || region_hurt(r->region);
 	case IBV_WC_REM_INV_REQ_ERR:
-		return sim.plan.long_sends && !r->executed;
+		return sim.plan.long_sends && !r->executed && r->opcode != IBV_WR_FLUSH;
 	case IBV_WC_REM_OP_ERR:
 		return peer->regions_hurt != 0;
 	case IBV_WC_RNR_RETRY_EXC_ERR:

@@ -138,6 +138,9 @@ void plan_make(struct plan *plan, uint64_t seed)
 	plan->in_files = one_of(&rng, 0, 0, 300);
 	plan->imported = one_of(&rng, 0, 0, 200);
 	plan->windows = one_of(&rng, 0, 150, 500);
+	plan->flushes = one_of(&rng, 0, 80, 300);
+	for (uint32_t i = 0; i < plan->pairs; i++)
+		plan->pair[i].flush_rights = flush_some_rights(&rng, 100);
 	if (!plan->hostile) /* whose messages may be as long as the receive */
 		plan->long_receives = one_of(&rng, 0, 100, 700);
 }

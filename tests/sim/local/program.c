@@ -183,6 +183,10 @@ static void post_request(struct qp *qp)
 		windows_post(qp);
 		goto out;
 	}
+	if (qp->type == IBV_QPT_RC && rng_chance(&sim.rng, sim.plan.flushes)) {
+		flush_post(qp);
+		goto out;
+	}
 	wqe->opcode = random_opcode(qp);
 	wqe->length = is_on_word(wqe->opcode) ? 8 : random_length();
 	if (!wqe->length && wqe->opcode == IBV_WR_SEND)

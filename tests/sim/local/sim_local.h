@@ -7,6 +7,7 @@
  *   task.c      threads as coroutines; scheduling; the clock; processes that stop or die
  *   memory.c    address spaces, regions, deregistration, hazards, copies
  *   windows.c   memory windows
+ *   flush.c     FLUSH
  *   link.c      links: real rings (src/shm/ring.c) on plain memory, waiting, the daemon's events
  *   verbs.c     queue pairs as in src/hca/verbs: states, posting, receives, ending
  *   engine.c    each process's engine thread: records, acknowledgements, timers
@@ -84,6 +85,7 @@ struct pair_plan {
 	bool heads;    /* a SEND's first bytes are asked for before its receive is taken */
 	bool tags;     /* with heads: some SENDs match no receive at first, though there are some */
 	uint8_t rnr_retry, min_rnr_timer, timeout, retry_cnt, max_rd_atomic;
+	uint32_t flush_rights; /* of both QPs: IBV_ACCESS_FLUSH_... */
 };
 
 struct plan {
@@ -103,6 +105,7 @@ struct plan {
 	uint32_t long_receives; /* that reach beyond their region */
 	uint32_t borrow;	/* thousandths of requests that lend their memory, if allowed */
 	uint32_t windows;	/* thousandths of requests on windows */
+	uint32_t flushes;	/* thousandths of requests that are FLUSH, if no window's */
 	uint32_t in_files, imported; /* thousandths of regions */
 	uint32_t receives;	     /* thousandths of actions that post a receive */
 	uint32_t no_hold;	     /* thousandths of world_hold() calls that fail */
@@ -293,6 +296,13 @@ struct block *windows_target(const struct qp *qp);
 bool windows_may_invalidate(const struct qp *qp);
 void windows_invalidate(struct qp *qp, struct request *r, struct send_wqe *wqe);
 void windows_request_over(const struct request *r, enum ibv_wc_status status);
+
+/* ------------------------------------------------------------------ FLUSH */
+
+/* Rights to FLUSH, chosen at random; none with a chance of `none` thousandths. */
+uint32_t flush_some_rights(struct rng *rng, uint32_t none);
+/* Posts a FLUSH, if the peer's region that is chosen grants one. The QP's lock is held. */
+void flush_post(struct qp *qp);
 
 /* ------------------------------------------------------------------ links */
 
@@ -501,7 +511,9 @@ struct request {
 	uint32_t
 		target; /* serial number of the peer's region or binding, or of a BIND's; 0: none */
 	uint32_t key;	/* SEND_WITH_INV */
-	uint32_t window; /* BIND, LOCAL_INV: the window, + 1; 0: none */
+	uint8_t wrong;	/* FLUSH: with what it must fail; 0: it must not */
+	struct record_atomic flush; /* what its record says, but for the operation */
+	uint32_t window;	    /* BIND, LOCAL_INV: the window, + 1; 0: none */
 	uint32_t block, target_block;
 	uint64_t old; /* atomic: the value before */
 };
@@ -537,7 +549,8 @@ struct totals {
 		hostile, ring_full, rnr, holds, hold_refused, refused_reads, calm, drains,
 		drained_late, lent, not_lent, forks, child_requests, mapped, imported,
 		refused_in_part, binds, windows_later, invalidated_by_peer, through_windows,
-		mapped_windows, wrong_windows, unmatched, carried;
+		mapped_windows, wrong_windows, unmatched, carried, flushed_here, flushed_by_peer,
+		flushes_refused;
 };
 extern struct totals totals;
 
@@ -569,6 +582,9 @@ void oracle_reading(struct request *request, uint32_t offset, uint32_t length);
 /* The bytes before `end` have been copied. */
 void oracle_moved(struct request *request, uint32_t end);
 void oracle_atomic(struct request *request, uint64_t old);
+/* `qp` executes the FLUSH of its peer whose record this is; or the requester does. */
+void oracle_flushes(struct qp *qp, const struct record_atomic *op);
+void oracle_flushed(struct request *request);
 /* A BIND or LOCAL_INV is executed. */
 void oracle_executed_here(struct request *request);
 /* Returns the request whose target address this is, as the responder `qp` executes it. NULL: only

@@ -23,7 +23,7 @@ struct qp *qp_peer(const struct qp *qp)
 static uint64_t word_of(const struct qp *qp)
 {
 	uint32_t rights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-			  IBV_ACCESS_REMOTE_ATOMIC |
+			  IBV_ACCESS_REMOTE_ATOMIC | sim.plan.pair[qp->pair].flush_rights |
 			  (qp->attr.max_dest_rd_atomic ? PUB_QP_ANSWERS : 0);
 
 	return qp->state | (uint64_t)qp->type << 8 | (uint64_t)rights << 16 |
@@ -265,8 +265,8 @@ static void set_attributes(struct qp *qp)
 		.dest_qp_num = qp_peer(qp)->qpn,
 		.rq_psn = psn_of(qp, !qp->side),
 		.sq_psn = psn_of(qp, qp->side),
-		.qp_access_flags =
-			IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+				   IBV_ACCESS_REMOTE_ATOMIC | pair->flush_rights,
 		.max_rd_atomic = pair->max_rd_atomic,
 		.max_dest_rd_atomic = 4,
 		.min_rnr_timer = pair->min_rnr_timer,

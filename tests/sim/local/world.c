@@ -531,20 +531,6 @@ bool world_own_atomic(struct local_qp *lq, uint64_t at, const struct record_atom
 	return atomic_on(r, at, op, old, "world_own_atomic");
 }
 
-/* No program of the simulation asks for FLUSH, and no region of it may be flushed. */
-enum ibv_wc_status world_own_flush(struct local_qp *lq, const struct record_atomic *op)
-{
-	(void)lq;
-	(void)op;
-	return IBV_WC_REM_INV_REQ_ERR;
-}
-
-void world_flush_fence(struct local_qp *lq)
-{
-	(void)lq;
-	task_yield("world_flush_fence");
-}
-
 bool world_is_imported(uint64_t at)
 {
 	return region_imported(memory_place(at).serial);

@@ -334,8 +334,11 @@ enum ibv_wc_status local_flush_at_peer(struct local_qp *lq, const struct send_wq
 		return refuse_onesided(lq, wqe, IBV_WC_REM_ACCESS_ERR, no_srq);
 	if (unlikely(!flush.access || (pub_qp_access(word) & flush.access) != flush.access))
 		return refuse_onesided(lq, wqe, IBV_WC_REM_INV_REQ_ERR, not_allowed);
-	if (unlikely(!world_peer_region(lq, wqe->rkey, &view) ||
-		     !mr_flush_granted(&view, world_peer_pd(lq), &flush)))
+	bool there = world_peer_region(lq, wqe->rkey, &view);
+
+	if (there && unlikely(peer_imported(lq, &view, flush.access)))
+		return LOCAL_ASK_PEER;
+	if (unlikely(!there || !mr_flush_granted(&view, world_peer_pd(lq), &flush)))
 		return refuse_onesided(lq, wqe, IBV_WC_REM_ACCESS_ERR,
 				       "no region there was registered for FLUSH of this type");
 	world_flush_fence(lq);

@@ -574,7 +574,10 @@ static enum step start_flush(struct local_qp *lq, struct send_wqe *wqe)
 	if (local_has_outstanding(lq))
 		return STEP_WAIT;
 	request_begins(lq, wqe);
-	return finish_direct(lq, wqe, local_flush_at_peer(lq, wqe));
+	enum ibv_wc_status status = local_flush_at_peer(lq, wqe);
+
+	return likely(status != LOCAL_ASK_PEER) ? finish_direct(lq, wqe, status)
+						: start_acknowledged(lq, wqe, &op);
 }
 
 /* ------------------------------------------------------------------ memory windows */
