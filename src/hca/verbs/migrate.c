@@ -114,6 +114,7 @@ static uint32_t find_port(const struct node *node, const struct proto_alternate_
 
 /* The P_Key is that of the primary path. False: the alternate path's port hasn't got it. */
 static bool find_pkey(const struct node *node, const struct qp *qp, struct ibv_qp_attr *attr)
+	REQUIRES(qp->lock)
 {
 	uint16_t wanted, has;
 
