@@ -250,7 +250,7 @@ def cm_mads():
         yield [connect, 0, 0] + outcome + [command, 0, 2, message, 5, 0, command, 0, 4, message, 6, 0, time, 14]
     lap, apr, mra, path = 9, 10, 1, [command, 0, 7, 5]
     for answer in ([apr, 0, 3], [mra, 0, 2 + 80] + [time, 14] * 12 + [message, apr, 0, 0], [lap, 0, 4]):
-        yield [connect, 0, 0, message, 3, 0, command, 0, 2] + path + [message] + answer + path + [time, 10] * 3
+        yield [connect, 0, 0, message, 3, 0, 5, 1, 0, 0, 0, command, 0, 2] + path + [message] + answer + path + [time, 10] * 3
     for again in ([], [message, lap, 0, 9]):
         yield [message, 0, 1, 0, 1, 0, 0, 0, command, 0, 1, message, 4, 0, 0, message, lap, 0, 8] + again + path
     yield [connect, 1, 0, message, 8, 0] + [time, 14] * 20
