@@ -7,15 +7,21 @@
  *
  * A wait that turns out to be long has cost SPIN_NS in vain. After n such waits in a row, 2^n - 1
  * others are slept through (2^SPIN_MISSES_MAX - 1 at most), so that a side whose messages come
- * slowly, or that has no processor of its own, spends SPIN_NS for each 256th of them. One message
- * that comes in time ends that.
+ * slowly, or that has no processor of its own, spends SPIN_NS for each 256th of them. Messages that
+ * come in time take that back, one miss each.
  *
  *   if (spin_begins(&spin, &until)) {
- *           do
- *                   came = look();
- *           while (!came && clock_ns() < until);
- *           spin_ends(&spin, came);
+ *           came = look();
+ *           if (!came) {
+ *                   do
+ *                           came = look();
+ *                   while (!came && clock_ns() < until);
+ *                   spin_ends(&spin, came);
+ *           }
  *   }
+ *
+ * What is there at the first look says nothing about waiting: on one core for both sides, that is
+ * all that ever comes.
  *
  * Several threads may use one struct spin: a lost update costs one spin more or less.
  */
@@ -31,8 +37,8 @@
 enum { SPIN_NS = 50000, SPIN_MISSES_MAX = 8 };
 
 struct spin {
-	_Atomic uint32_t
-		misses; /* waits awake in a row for which nothing came, SPIN_MISSES_MAX at most */
+	/* Waits awake for which nothing came, less those for which something did. */
+	_Atomic uint32_t misses;
 	_Atomic uint32_t skip; /* waits to be slept through */
 };
 
@@ -49,13 +55,14 @@ static inline bool spin_begins(struct spin *spin, uint64_t *until)
 	return true;
 }
 
-/* The end of a wait awake. `came`: what was waited for has come. */
+/* The end of a wait awake, which the first look didn't end. `came`: what was waited for has come.
+ */
 static inline void spin_ends(struct spin *spin, bool came)
 {
 	uint32_t misses = atomic_load_explicit(&spin->misses, memory_order_relaxed);
 
 	if (came) {
-		misses = 0;
+		misses -= misses > 0;
 	} else {
 		misses += misses < SPIN_MISSES_MAX;
 		atomic_store_explicit(&spin->skip, (1u << misses) - 1, memory_order_relaxed);

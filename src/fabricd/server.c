@@ -181,8 +181,10 @@ static int event_await(struct server *server, struct epoll_event *event, const s
 	uint64_t until;
 
 	if (ms && spin_begins(&server->spin, &until)) {
-		int count;
+		int count = epoll_pwait(server->epoll, event, 1, 0, signals);
 
+		if (count)
+			return count;
 		do
 			count = epoll_pwait(server->epoll, event, 1, 0, signals);
 		while (!count && clock_ns() < until);

@@ -167,6 +167,8 @@ static bool port_is_soon_ready(int portid)
 
 	if (!backend_current()->is_near || !spin_begins(&port_spin, &until))
 		return false;
+	if (poll(&port, 1, 0) == 1)
+		return true;
 	do
 		came = poll(&port, 1, 0) == 1;
 	while (!came && clock_ns() < until);
@@ -194,10 +196,13 @@ EXPORT int umad_poll(int portid, int timeout_ms)
 static ssize_t port_receive_soon(int portid, void *packet, size_t bytes)
 {
 	const struct umad_backend *backend = backend_current();
-	ssize_t got = -EAGAIN;
 	uint64_t until;
 
 	if (!backend->is_near || !spin_begins(&port_spin, &until))
+		return -EAGAIN;
+	ssize_t got = backend->packet_receive(portid, packet, bytes);
+
+	if (got != -EAGAIN)
 		return got;
 	do
 		got = backend->packet_receive(portid, packet, bytes);
