@@ -13,6 +13,7 @@
 
 #include "cli/cli.h"
 #include "cli/fabric.h"
+#include "smd/help.h"
 
 /* `verbena run --no-sysfs --node NODE -- PROGRAM ...` */
 #define WORDS_BEFORE 6
@@ -91,28 +92,7 @@ const struct cli_command command_sm = {
 		"subnet, gives LIDs, writes forwarding tables, answers path and other queries.\n\n"
 		"      --node NODE        on this node of `verbena fabric`; without, on an "
 		"adapter\n"
-		"                         of this machine\n"
-		"      --device NAME      the device that libibumad names; else the first that is "
-		"up\n"
-		"      --port N           its port\n"
-		"      --priority N       0 to 15: the manager with the highest one is the master\n"
-		"      --routing KIND     minhop (the default) or updown\n"
-		"      --lmc N            0 to 7: each port of an adapter gets 2^N LIDs, else 0\n"
-		"      --window N         requests under way at once: 1 to 1024, else 64\n"
-		"      --timeout MS       until a request is repeated, else 200\n"
-		"      --retries N        copies of a request, else 3\n"
-		"      --sweep MS         between looks at all switches, else 10000\n"
-		"      --poll MS          between a standby's questions to the master, else 2000\n"
-		"      --qos              write SL to VL tables and VL arbitration\n"
-		"      --policy FILE      service levels: their lanes, and which paths get which\n"
-		"      --partitions FILE  partitions, as in OpenSM's partitions.conf\n"
-		"      --enforce WHERE    both, in, out or off: partitions, on switch ports\n"
-		"      --m-key KEY        that ports get: a number, or `random'\n"
-		"      --m-key-lease S    seconds until a port's protection ends, else 0: never\n"
-		"      --m-key-protect N  0 to 3: what ports refuse without the key, else 1\n"
-		"      --once             end when the subnet is up\n"
-		"      --detach           return when the subnet is up; go on in the background\n"
-		"      --quiet            no line for each sweep\n"
+		"                         of this machine\n" SMD_HELP
 		"  -h, --help             show this\n\n"
 		"More in verbena-sm(1). Example: verbena sm --node H-0 --routing updown\n",
 	.run = sm_run,

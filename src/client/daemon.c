@@ -720,6 +720,15 @@ int daemon_xrc_modify(struct daemon_conn *conn, uint32_t handle, const struct pr
 	return conn_exchange_simple(conn, PROTO_XRC_MODIFY, &body, sizeof(body), now, sizeof(*now));
 }
 
+int daemon_alternate(struct daemon_conn *conn, uint32_t qpn, uint32_t status,
+		     struct proto_alternate_resp *next)
+{
+	const struct proto_alternate body = {.qpn = qpn, .status = status};
+
+	return conn_exchange_simple(conn, PROTO_ALTERNATE, &body, sizeof(body), next,
+				    sizeof(*next));
+}
+
 int daemon_xrc_report(struct daemon_conn *conn, const struct proto_xrc_report *report)
 {
 	return conn_exchange_simple(conn, PROTO_XRC_REPORT, report, sizeof(*report), NULL, 0);

@@ -196,6 +196,9 @@ int daemon_xrc_query(struct daemon_conn *conn, uint32_t handle, uint32_t qpn,
 		     struct proto_xrc_state *state);
 int daemon_xrc_modify(struct daemon_conn *conn, uint32_t handle, const struct proto_xrc_state *to,
 		      struct proto_xrc_state *now);
+/* `status`: for the path before, of queue pair `qpn`; *next gets another one. */
+int daemon_alternate(struct daemon_conn *conn, uint32_t qpn, uint32_t status,
+		     struct proto_alternate_resp *next);
 int daemon_xrc_report(struct daemon_conn *conn, const struct proto_xrc_report *report);
 int daemon_xrc_returns(struct daemon_conn *conn, uint32_t xrcd, const struct proto_xrc_state *was,
 		       struct proto_xrc_state *now);

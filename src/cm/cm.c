@@ -188,6 +188,7 @@ void endpoint_enter(struct cm *cm, struct cm_endpoint *e, enum cm_state state)
 {
 	deadline_clear(&cm->deadlines, &e->deadline);
 	e->state = state;
+	e->lap = CM_LAP_NONE;
 	e->early = 0;
 }
 
@@ -308,6 +309,16 @@ void endpoint_send_short(struct cm *cm, const struct cm_endpoint *e, enum cm_mes
 {
 	const struct cm_mad mad = endpoint_mad(e, message);
 
+	endpoint_send(cm, &e->path, &mad);
+}
+
+void endpoint_send_apr(struct cm *cm, const struct cm_endpoint *e, uint64_t transaction,
+		       enum cm_apr_status status)
+{
+	struct cm_mad mad = endpoint_mad(e, CM_APR);
+
+	mad.transaction = transaction;
+	mad.reason = status;
 	endpoint_send(cm, &e->path, &mad);
 }
 
@@ -499,6 +510,35 @@ int cm_disconnect(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 	mad.qpn = e->qp.remote_qpn;
 	set_patience(e, &cm->config);
 	endpoint_ask(cm, e, CM_DREQ_SENT, &mad, now);
+	return 0;
+}
+
+/* ------------------------------------------------------------------ alternate paths */
+
+int cm_load_alternate(struct cm *cm, struct cm_endpoint *e, const struct cm_mad_path *path,
+		      uint64_t now)
+{
+	struct cm_mad mad = endpoint_mad(e, CM_LAP);
+
+	if (e->state != CM_ESTABLISHED || e->passive || e->lap != CM_LAP_NONE)
+		return -EINVAL;
+	/* Not that of the last one, to which an answer may still come. */
+	mad.transaction = e->load_transaction = e->local_id + ++e->loads;
+	mad.qpn = e->qp.remote_qpn;
+	mad.remote_timeout = cm->config.response_timeout;
+	mad.alternate = *path;
+	set_patience(e, &cm->config);
+	endpoint_ask(cm, e, CM_ESTABLISHED, &mad, now);
+	e->lap = CM_LAP_SENT;
+	return 0;
+}
+
+int cm_answer_alternate(struct cm *cm, struct cm_endpoint *e, enum cm_apr_status status)
+{
+	if (e->lap != CM_LAP_RCVD && e->lap != CM_LAP_MRA_SENT)
+		return -EINVAL;
+	e->lap = CM_LAP_NONE;
+	endpoint_send_apr(cm, e, e->load_transaction, status);
 	return 0;
 }
 

@@ -58,6 +58,15 @@ enum cm_state {
 	CM_STATES
 };
 
+/* The exchange of a LAP and an APR, which only CM_ESTABLISHED has; in other states CM_LAP_NONE. */
+enum cm_lap {
+	CM_LAP_NONE,
+	CM_LAP_SENT,
+	CM_LAP_MRA_RCVD, /* the peer asked for more time to answer the LAP */
+	CM_LAP_RCVD,	 /* the owner's cm_answer_alternate() is due */
+	CM_LAP_MRA_SENT, /* likewise, and the peer was asked for more time */
+};
+
 enum cm_event_type {
 	CM_EVENT_REP, /* mad: the REP */
 	CM_EVENT_ESTABLISHED,
@@ -66,6 +75,13 @@ enum cm_event_type {
 	CM_EVENT_DISCONNECTED, /* status: 0, or -ETIMEDOUT: the peer didn't answer. At most once. */
 	CM_EVENT_TIMEWAIT_EXIT,
 	CM_EVENT_SIDR_REP, /* mad: the SIDR_REP */
+	/* mad: the LAP, whose `alternate` is seen from the peer. Once for each that is sent, and
+	 * again when the peer didn't get the answer. */
+	CM_EVENT_LOAD,
+	/* mad: the APR; or NULL with status -ETIMEDOUT: the peer didn't answer. Once after each
+	 * cm_load_alternate(), unless the connection ends before. */
+	CM_EVENT_LOADED,
+	CM_EVENTS
 };
 
 struct cm_event {
@@ -88,8 +104,9 @@ struct cm_qp {
 };
 
 /*
- * A connection, or a SIDR request. Three facts beside its state, each valid in several states. No
- * lock guards them: the owner serialises access to a struct cm.
+ * A connection, or a SIDR request. `lap` is a state within CM_ESTABLISHED. No lock guards these
+ * fields: the owner serialises access to a struct cm. Three facts beside the state, each valid in
+ * several states:
  *   passive       set by the REQ or SIDR_REQ that made the endpoint; never cleared
  *   closed        set by cm_close(), and when no owner took a request: no more events, and the
  *                 endpoint is freed once it is IDLE (cm.orphans counts these); never cleared
@@ -99,10 +116,13 @@ struct cm_qp {
 struct cm_endpoint {
 	void *owner; /* for the owner's use */
 	enum cm_state state;
+	enum cm_lap lap;
 	bool passive, closed, disconnected;
 	struct cm_path path;
 	uint32_t local_id, remote_id;
 	uint64_t remote_guid, service_id, transaction;
+	uint64_t load_transaction; /* of the last LAP that was sent or taken */
+	uint32_t loads;		   /* LAPs that were sent, without repeats */
 	struct cm_qp qp;
 	uint32_t timeout_ms;
 	uint8_t max_retries, retries_left;
@@ -229,6 +249,14 @@ int cm_reject(struct cm *cm, struct cm_endpoint *endpoint, enum cm_reject reason
 	      const struct cm_private *private_data, uint64_t now_ms);
 /* Begins to disconnect, or answers the peer's DREQ. */
 int cm_disconnect(struct cm *cm, struct cm_endpoint *endpoint, uint64_t now_ms);
+
+/*
+ * Alternate paths (IBTA 12.8). cm_load_alternate() sends a LAP: `path` as this side sees it. Only
+ * the side that sent the REQ may, and one at a time. cm_answer_alternate() answers the peer's.
+ */
+int cm_load_alternate(struct cm *cm, struct cm_endpoint *endpoint, const struct cm_mad_path *path,
+		      uint64_t now_ms);
+int cm_answer_alternate(struct cm *cm, struct cm_endpoint *endpoint, enum cm_apr_status status);
 
 /* Service id resolution: sends a SIDR_REQ; answers one by a SIDR_REP. */
 int cm_sidr_request(struct cm *cm, struct cm_endpoint *endpoint, const struct cm_path *path,

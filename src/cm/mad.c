@@ -38,13 +38,16 @@ struct field {
 	}
 #define IDS WHOLE(0, 32, local_id), WHOLE(4, 32, remote_id)
 
-#define PATH(byte, p)                                                                       \
-	WHOLE(byte, 16, p.local_lid), WHOLE((byte) + 2, 16, p.remote_lid),                  \
-		BYTES((byte) + 4, 16, p.local_gid), BYTES((byte) + 20, 16, p.remote_gid),   \
-		WHOLE((byte) + 36, 20, p.flow_label), BITS((byte) + 39, 2, 6, p.rate),      \
-		WHOLE((byte) + 40, 8, p.traffic_class), WHOLE((byte) + 41, 8, p.hop_limit), \
-		WHOLE((byte) + 42, 4, p.sl), BITS((byte) + 42, 4, 1, p.subnet_local),       \
-		WHOLE((byte) + 43, 5, p.ack_timeout)
+/* A path's parts. A REQ and a LAP have those between the first and the last in another order. */
+#define PATH_ENDS(byte, p)                                                 \
+	WHOLE(byte, 16, p.local_lid), WHOLE((byte) + 2, 16, p.remote_lid), \
+		BYTES((byte) + 4, 16, p.local_gid), BYTES((byte) + 20, 16, p.remote_gid)
+#define PATH_LEVEL(byte, p) \
+	WHOLE(byte, 4, p.sl), BITS(byte, 4, 1, p.subnet_local), WHOLE((byte) + 1, 5, p.ack_timeout)
+#define PATH(byte, p)                                                                              \
+	PATH_ENDS(byte, p), WHOLE((byte) + 36, 20, p.flow_label), BITS((byte) + 39, 2, 6, p.rate), \
+		WHOLE((byte) + 40, 8, p.traffic_class), WHOLE((byte) + 41, 8, p.hop_limit),        \
+		PATH_LEVEL((byte) + 42, p)
 
 static const struct field req[] = {
 	WHOLE(0, 32, local_id),
@@ -124,8 +127,19 @@ static const struct field sidr_rep[] = {
 	BYTES(24, 72, ari),	PRIVATE(96, 136),	   END,
 };
 
-/* Only the fields that an answer needs. */
-static const struct field lap[] = {IDS, WHOLE(12, 24, qpn), PRIVATE(64, 168), END};
+static const struct field lap[] = {
+	IDS,
+	WHOLE(12, 24, qpn),
+	WHOLE(15, 5, remote_timeout),
+	PATH_ENDS(20, alternate),
+	WHOLE(56, 20, alternate.flow_label),
+	WHOLE(59, 8, alternate.traffic_class),
+	WHOLE(60, 8, alternate.hop_limit),
+	BITS(61, 2, 6, alternate.rate),
+	PATH_LEVEL(62, alternate),
+	PRIVATE(64, 168),
+	END,
+};
 
 static const struct field apr[] = {
 	IDS, WHOLE(8, 8, info_length), WHOLE(9, 8, reason), BYTES(12, 72, ari), PRIVATE(84, 148),

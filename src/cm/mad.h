@@ -45,16 +45,35 @@ enum cm_reject {
 	CM_REJECT_VENDOR_OPTION = 35,
 };
 
-/* The message that a REJ or an MRA is about. */
-enum cm_about { CM_ABOUT_REQ, CM_ABOUT_REP, CM_ABOUT_OTHER };
+/* The message that a REJ or an MRA is about. CM_ABOUT_LAP: of an MRA only. */
+enum cm_about { CM_ABOUT_REQ, CM_ABOUT_REP, CM_ABOUT_OTHER, CM_ABOUT_LAP = CM_ABOUT_OTHER };
 
 enum cm_sidr_status { CM_SIDR_SUCCESS, CM_SIDR_UNSUPPORTED, CM_SIDR_REJECT };
+
+/* The statuses of an APR. */
+enum cm_apr_status {
+	CM_APR_LOADED,
+	CM_APR_INVALID_ID,
+	CM_APR_UNSUPPORTED, /* no alternate paths here */
+	CM_APR_REJECTED,
+	CM_APR_REDIRECTED,
+	CM_APR_IS_CURRENT, /* the path is the primary one already */
+	CM_APR_INVALID_QPN,
+	CM_APR_INVALID_LID,
+	CM_APR_INVALID_GID,
+	CM_APR_INVALID_FLOW_LABEL,
+	CM_APR_INVALID_TRAFFIC_CLASS,
+	CM_APR_INVALID_HOP_LIMIT,
+	CM_APR_INVALID_RATE,
+	CM_APR_INVALID_SL,
+	CM_APR_STATUSES
+};
 
 /* XRC is the extended transport 1: `transport` says that there is one. */
 enum cm_transport { CM_TRANSPORT_RC, CM_TRANSPORT_UC, CM_TRANSPORT_XRC = 3 };
 enum cm_extended_transport { CM_EXTENDED_NONE, CM_EXTENDED_XRC };
 
-/* A path, as in a REQ. */
+/* A path, as in a REQ or LAP. */
 struct cm_mad_path {
 	uint32_t local_lid, remote_lid;
 	uint8_t local_gid[16], remote_gid[16];

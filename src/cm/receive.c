@@ -49,7 +49,7 @@ static void answer_unknown(struct cm *cm, const struct cm_path *path, const stru
 		break;
 	case CM_LAP:
 		reply.message = CM_APR;
-		reply.reason = 1; /* invalid communication id */
+		reply.reason = CM_APR_INVALID_ID;
 		mad_answer(cm, path, mad, &reply);
 		break;
 	default:
@@ -345,15 +345,66 @@ static void endpoint_on_sidr_reply(struct cm *cm, struct cm_endpoint *e, const s
 		endpoint_event(cm, e, CM_EVENT_SIDR_REP, 0, mad);
 }
 
-static void refuse_path(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
-			uint64_t now)
+/*
+ * A LAP. One that comes again after its answer is the owner's again: a peer may begin all its LAPs
+ * with the same transaction, so that a repeat can't be told from another wish for the same path.
+ */
+static void on_load(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
 {
-	struct cm_mad reply = endpoint_mad(e, CM_APR);
-
 	(void)now;
-	reply.transaction = mad->transaction;
-	reply.reason = 2; /* alternate paths aren't supported */
-	endpoint_send(cm, &e->path, &reply);
+	switch (e->lap) {
+	case CM_LAP_SENT: /* each side waits for the other's answer: the peer may not ask now */
+	case CM_LAP_MRA_RCVD:
+		cm->counters.unexpected++;
+		return;
+	case CM_LAP_RCVD:
+	case CM_LAP_MRA_SENT:
+		cm->counters.duplicates++;
+		e->lap = CM_LAP_MRA_SENT;
+		endpoint_send_mra(cm, e, CM_ABOUT_LAP);
+		return;
+	case CM_LAP_NONE:
+		break;
+	}
+	if (mad->qpn != e->qp.local_qpn) {
+		endpoint_send_apr(cm, e, mad->transaction, CM_APR_INVALID_QPN);
+		return;
+	}
+	e->load_transaction = mad->transaction;
+	e->lap = CM_LAP_RCVD;
+	endpoint_event(cm, e, CM_EVENT_LOAD, 0, mad);
+}
+
+/* The LAP isn't repeated any more. */
+static void endpoint_end_load(struct cm *cm, struct cm_endpoint *e)
+{
+	deadline_clear(&cm->deadlines, &e->deadline);
+	e->early = 0;
+	e->lap = CM_LAP_NONE;
+}
+
+/* The upper half of a transaction is the agent's on the way, as with umad. */
+static void on_loaded(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
+{
+	(void)now;
+	if ((e->lap != CM_LAP_SENT && e->lap != CM_LAP_MRA_RCVD) ||
+	    (uint32_t)mad->transaction != (uint32_t)e->load_transaction) {
+		cm->counters.unexpected++;
+		return;
+	}
+	endpoint_end_load(cm, e);
+	endpoint_event(cm, e, CM_EVENT_LOADED, 0, mad);
+}
+
+/* An MRA: the peer asks for more time to answer a LAP. */
+static void give_time_to_load(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
+			      uint64_t now)
+{
+	if (mad->about != CM_ABOUT_LAP || e->lap != CM_LAP_SENT)
+		return;
+	endpoint_end_load(cm, e);
+	e->lap = CM_LAP_MRA_RCVD;
+	endpoint_linger(cm, e, now + cm_ms(mad->service_timeout) + cm_ms(cm->config.life_time));
 }
 
 /* A message that isn't in the table is counted as unexpected and ignored. */
@@ -374,10 +425,12 @@ static act *const acts[CM_STATES][CM_MESSAGES] = {
 			     [CM_DREQ] = on_disconnect},
 	[CM_REP_RCVD] = {[CM_REP] = ask_for_time, [CM_REJ] = on_reject},
 	[CM_MRA_REP_SENT] = {[CM_REP] = ask_for_time, [CM_REJ] = on_reject},
-	[CM_ESTABLISHED] = {[CM_REP] = confirm_again,
+	[CM_ESTABLISHED] = {[CM_MRA] = give_time_to_load,
+			    [CM_REP] = confirm_again,
 			    [CM_REJ] = on_reject_late,
 			    [CM_DREQ] = on_disconnect,
-			    [CM_LAP] = refuse_path},
+			    [CM_LAP] = on_load,
+			    [CM_APR] = on_loaded},
 	[CM_DREQ_SENT] = {[CM_REJ] = on_reject_late,
 			  [CM_DREQ] = on_disconnect_both,
 			  [CM_DREP] = on_disconnected},
@@ -472,6 +525,15 @@ static void late_answer(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 		endpoint_event(cm, e, CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL);
 }
 
+/* The peer doesn't answer a LAP. The connection goes on. */
+static void late_load(struct cm *cm, struct cm_endpoint *e, uint64_t now)
+{
+	(void)now;
+	cm->counters.given_up++;
+	endpoint_end_load(cm, e);
+	endpoint_event(cm, e, CM_EVENT_LOADED, -ETIMEDOUT, NULL);
+}
+
 static void late_disconnect(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 {
 	cm->counters.given_up++;
@@ -502,6 +564,7 @@ static const struct {
 	[CM_MRA_REQ_RCVD] = {late_answer, CM_REQ_SENT},
 	[CM_REP_SENT] = {late_answer, CM_REP_SENT},
 	[CM_MRA_REP_RCVD] = {late_answer, CM_REP_SENT},
+	[CM_ESTABLISHED] = {late_load, CM_ESTABLISHED},
 	[CM_DREQ_SENT] = {late_disconnect, CM_DREQ_SENT},
 	[CM_TIMEWAIT] = {end_timewait, CM_IDLE},
 	[CM_SIDR_REQ_SENT] = {late_answer, CM_SIDR_REQ_SENT},
@@ -544,6 +607,8 @@ static void endpoint_on_deadline(struct cm *cm, struct cm_endpoint *e, uint64_t 
 	}
 	e->retries_left--;
 	e->state = as;
+	if (e->lap == CM_LAP_MRA_RCVD)
+		e->lap = CM_LAP_SENT;
 	endpoint_linger(cm, e, now + e->timeout_ms);
 	endpoint_repeat(cm, e);
 }

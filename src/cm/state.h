@@ -24,6 +24,9 @@ void endpoint_send_reject(struct cm *cm, struct cm_endpoint *e, enum cm_reject r
 			  enum cm_about about, const struct cm_private *private_data);
 /* Asks the peer for more time (MRA). */
 void endpoint_send_mra(struct cm *cm, struct cm_endpoint *e, enum cm_about about);
+/* Answers a LAP of this transaction. */
+void endpoint_send_apr(struct cm *cm, const struct cm_endpoint *e, uint64_t transaction,
+		       enum cm_apr_status status);
 /* Sends a message that has nothing but the ids. */
 void endpoint_send_short(struct cm *cm, const struct cm_endpoint *e, enum cm_message message);
 /* Sends a DREP. See cm_needed_until(). */

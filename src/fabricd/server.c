@@ -173,6 +173,28 @@ static int wait_ms(const struct server *server)
 	return deadline - now < 60000 ? (int)(deadline - now) : 60000;
 }
 
+/* Waits for one event, for a moment without sleeping while they come quickly. One at a time: a
+ * handler may free what another event is about. As epoll_pwait(). */
+static int event_await(struct server *server, struct epoll_event *event, const sigset_t *signals)
+{
+	const int ms = wait_ms(server);
+	uint64_t until;
+
+	if (ms && spin_begins(&server->spin, &until)) {
+		int count = epoll_pwait(server->epoll, event, 1, 0, signals);
+
+		if (count)
+			return count;
+		do
+			count = epoll_pwait(server->epoll, event, 1, 0, signals);
+		while (!count && clock_ns() < until);
+		spin_ends(&server->spin, count > 0);
+		if (count)
+			return count;
+	}
+	return epoll_pwait(server->epoll, event, 1, ms, signals);
+}
+
 int server_serve(struct server *server)
 {
 	sigset_t none;
@@ -180,8 +202,7 @@ int server_serve(struct server *server)
 	sigemptyset(&none);
 	while (!server->is_over) {
 		struct epoll_event event;
-		/* One event at a time: a handler may free what another event is about. */
-		int count = epoll_pwait(server->epoll, &event, 1, wait_ms(server), &none);
+		int count = event_await(server, &event, &none);
 
 		if (count < 0 && errno != EINTR)
 			return -errno;

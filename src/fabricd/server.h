@@ -8,6 +8,7 @@
 #define VERBENA_FABRICD_SERVER_H
 
 #include "base/list.h"
+#include "base/spin.h"
 #include "fabric/clocks.h"
 #include "fabric/fabric.h"
 #include "mad/mad.h"
@@ -72,6 +73,7 @@ struct server {
 	struct postponed **postponed;
 	size_t postponed_count, postponed_room;
 	uint64_t postponed_order, postponed_due_ns;
+	struct spin spin; /* waiting for the next event */
 	struct list connections, controls;
 	struct list members; /* processes with verbs on nodes (members.h) */
 	uint64_t fold_ns;    /* when their counts may be read again */

@@ -74,6 +74,8 @@ enum proto_command {
 	PROTO_XRC_SOCKET = 0x95,  /* process connection: struct proto_xrc_socket */
 	PROTO_XRC_MEMORY_RETURNS = 0x96, /* process connection, a process that returns: no body,
 					    with the file that PROTO_XRC_MEMORY gave */
+	/* process connection: struct proto_alternate, after PROTO_EVENT_ALTERNATE */
+	PROTO_ALTERNATE = 0xa5,
 	/* Flow rules (the kernel has extended commands, of a size that varies). */
 	PROTO_CREATE_FLOW = 0xb0,  /* context: struct proto_create_flow */
 	PROTO_DESTROY_FLOW = 0xb1, /* context: struct proto_handle */
@@ -388,6 +390,34 @@ struct proto_reg_dm_mr {
 	uint32_t reserved;
 };
 
+/* PROTO_ALTERNATE: the result for the last path that this process got, and a question for the next
+ * one, on a fabric. -ENOENT: there is none. */
+struct proto_alternate {
+	uint32_t qpn;	 /* of the last path; 0: it has got none yet */
+	uint32_t status; /* enum proto_alternate_status, or another of an APR */
+};
+
+/* Statuses of an APR. */
+enum proto_alternate_status {
+	PROTO_ALTERNATE_LOADED = 0, /* the queue pair has it, in REARM or ARMED */
+	PROTO_ALTERNATE_REJECTED = 3,
+	PROTO_ALTERNATE_IS_CURRENT = 5,
+	PROTO_ALTERNATE_QPN = 6,
+	PROTO_ALTERNATE_LID = 7, /* this and the next one: of no port */
+	PROTO_ALTERNATE_GID = 8,
+};
+
+/* The fields of a path as in a LAP (src/cm/mad.h), seen from this process; in host order. */
+struct proto_alternate_resp {
+	uint32_t qpn;
+	uint32_t flow_label;
+	uint16_t local_lid, remote_lid;
+	uint8_t sl, rate, ack_timeout, traffic_class, hop_limit;
+	uint8_t is_global; /* with a GRH, to remote_gid */
+	uint8_t reserved[2];
+	uint8_t local_gid[16], remote_gid[16];
+};
+
 /* CREATE_QP's qp_type of a work queue: a queue pair that only receives (hca/verbs/wq.h). */
 #define PROTO_QPT_WQ 0x80u
 
@@ -445,6 +475,8 @@ enum proto_event_type {
 	 * whose packets it gets. link_id: its number; slot: of the process that gets its packets
 	 * now; value: enum ibv_event_type for each of its handles, or PROTO_XRC_NO_EVENT. */
 	PROTO_EVENT_XRC = 6,
+	/* There may be an alternate path to be loaded into a queue pair: PROTO_ALTERNATE. */
+	PROTO_EVENT_ALTERNATE = 7,
 };
 
 enum proto_link_flag {

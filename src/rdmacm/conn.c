@@ -84,6 +84,11 @@ static int exchange_locked(uint32_t command, const void *body, size_t size, void
 	return err;
 }
 
+bool cm_is_on_node(void)
+{
+	return env_get("VERBENA_NODE");
+}
+
 static int hello_locked(void) REQUIRES(conn.lock)
 {
 	struct proto_cm_hello hello = {.abi = PROTO_ABI};

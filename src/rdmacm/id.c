@@ -169,7 +169,7 @@ static int id_query_kernel(struct id *id, uint32_t option, void *resp, size_t si
 }
 
 /* In RoCE v2 a GID is an IP address; IPv4 addresses are mapped into IPv6. On InfiniBand an IP
- * address doesn't tell the GID; the path does (take_path()). */
+ * address doesn't tell the GID; the daemon does (id_learn_gids()), and the path. */
 static union ibv_gid gid_of(const struct sockaddr_storage *addr)
 {
 	const struct sockaddr_in *v4 = (const struct sockaddr_in *)addr;
@@ -221,15 +221,38 @@ static int take_addr(struct id *id, const struct rdma_ucm_query_addr_resp *resp)
 	return err;
 }
 
+/* On a fabric an IP address doesn't tell the GIDs; once the peer is known the daemon does. */
+static int id_learn_gids(struct id *id)
+{
+	const struct rdma_addr *addr = &id->pub.route.addr;
+	struct rdma_ib_addr *gids = &id->pub.route.addr.addr.ibaddr;
+	struct rdma_ucm_query_addr_resp resp;
+
+	if (!cm_is_on_node() || !id->pub.verbs || addr->src_storage.ss_family == AF_IB ||
+	    !addr->dst_storage.ss_family)
+		return 0;
+	int err = id_query_kernel(id, RDMA_USER_CM_QUERY_GID, &resp, sizeof(resp));
+
+	if (err)
+		return err;
+	gids->sgid = gid_of((const struct sockaddr_storage *)&resp.src_addr);
+	gids->dgid = gid_of((const struct sockaddr_storage *)&resp.dst_addr);
+	return 0;
+}
+
 int id_learn_addr(struct id *id, const struct proto_cm_event *event)
 {
 	struct rdma_ucm_query_addr_resp resp;
+	int err;
 
-	if (event && event->known & PROTO_CM_KNOWS_ADDR)
-		return take_addr(id, &event->addr);
-	int err = id_query_kernel(id, RDMA_USER_CM_QUERY_ADDR, &resp, sizeof(resp));
-
-	return err ? err : take_addr(id, &resp);
+	if (event && event->known & PROTO_CM_KNOWS_ADDR) {
+		err = take_addr(id, &event->addr);
+		return err ? err : id_learn_gids(id);
+	}
+	err = id_query_kernel(id, RDMA_USER_CM_QUERY_ADDR, &resp, sizeof(resp));
+	if (!err)
+		err = take_addr(id, &resp);
+	return err ? err : id_learn_gids(id);
 }
 
 /* Unpacks the daemon's path record into single fields. */

@@ -67,6 +67,8 @@ int cm_call(uint32_t generation, uint32_t command, const void *body, size_t size
  * before later ones. 0; -ENODEV as above.
  */
 int cm_post(uint32_t generation, uint32_t command, const void *body, size_t size);
+/* Whether the process is on a node of a fabric: its devices are InfiniBand's. */
+bool cm_is_on_node(void);
 /* Opens the connection if there is none, for a new object; *generation is its number. 0 or
  * -errno. */
 int cm_conn_open(uint32_t *generation);

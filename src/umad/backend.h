@@ -11,6 +11,7 @@
 
 #include <infiniband/umad.h>
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct umad_backend {
@@ -48,6 +49,9 @@ struct umad_backend {
 	 * none; -ENOSPC: it is longer, its header was written (with the length) and it stays.
 	 */
 	ssize_t (*packet_receive)(int fd, void *packet, size_t bytes);
+
+	/* Its messages come from a process of this machine, often within microseconds. */
+	bool is_near;
 };
 
 /* No devices, and nothing that could be opened. */

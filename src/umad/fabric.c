@@ -490,6 +490,7 @@ const struct umad_backend backend_fabric = {
 	.agent_unregister = node_unregister,
 	.packet_send = node_send,
 	.packet_receive = node_receive,
+	.is_near = true,
 };
 
 __attribute__((constructor)) static void fabric_choose(void)

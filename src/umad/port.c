@@ -4,7 +4,9 @@
 #include "umad/debug.h"
 #include "umad/device.h"
 
+#include "base/clock.h"
 #include "base/export.h"
+#include "base/spin.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -153,7 +155,28 @@ EXPORT int umad_send(int portid, int agentid, void *umad, int length, int timeou
 	return result < 0 ? -EIO : 0;
 }
 
-EXPORT int umad_poll(int portid, int timeout_ms)
+/* Waiting awake, see base/spin.h. */
+static struct spin port_spin;
+
+/* Whether a message is there, or comes within a moment. */
+static bool port_is_soon_ready(int portid)
+{
+	struct pollfd port = {.fd = portid, .events = POLLIN};
+	uint64_t until;
+	bool came;
+
+	if (!backend_current()->is_near || !spin_begins(&port_spin, &until))
+		return false;
+	if (poll(&port, 1, 0) == 1)
+		return true;
+	do
+		came = poll(&port, 1, 0) == 1;
+	while (!came && clock_ns() < until);
+	spin_ends(&port_spin, came);
+	return came;
+}
+
+static int port_wait(int portid, int timeout_ms)
 {
 	struct pollfd port = {.fd = portid, .events = POLLIN};
 	int ready = poll(&port, 1, timeout_ms);
@@ -161,6 +184,31 @@ EXPORT int umad_poll(int portid, int timeout_ms)
 	if (ready == 1)
 		return 0;
 	return ready ? -EIO : -ETIMEDOUT;
+}
+
+EXPORT int umad_poll(int portid, int timeout_ms)
+{
+	return timeout_ms && port_is_soon_ready(portid) ? 0 : port_wait(portid, timeout_ms);
+}
+
+/* The next message, if it is there or comes within a moment; else -EAGAIN, or an error that
+ * umad_poll() tells, too. */
+static ssize_t port_receive_soon(int portid, void *packet, size_t bytes)
+{
+	const struct umad_backend *backend = backend_current();
+	uint64_t until;
+
+	if (!backend->is_near || !spin_begins(&port_spin, &until))
+		return -EAGAIN;
+	ssize_t got = backend->packet_receive(portid, packet, bytes);
+
+	if (got != -EAGAIN)
+		return got;
+	do
+		got = backend->packet_receive(portid, packet, bytes);
+	while (got == -EAGAIN && clock_ns() < until);
+	spin_ends(&port_spin, got != -EAGAIN);
+	return got;
 }
 
 EXPORT int umad_recv(int portid, void *umad, int *length, int timeout_ms)
@@ -172,17 +220,18 @@ EXPORT int umad_recv(int portid, void *umad, int *length, int timeout_ms)
 		errno = EINVAL;
 		return -EINVAL;
 	}
+	bytes = timeout_ms ? port_receive_soon(portid, umad, umad_size() + *length) : -EAGAIN;
 	errno = 0;
-	if (timeout_ms) {
-		int result = umad_poll(portid, timeout_ms);
+	if (bytes < 0 && bytes != -ENOSPC) {
+		int result = timeout_ms ? port_wait(portid, timeout_ms) : 0;
 
 		if (result < 0) {
 			if (!errno)
 				errno = -result;
 			return result;
 		}
+		bytes = backend_current()->packet_receive(portid, umad, umad_size() + *length);
 	}
-	bytes = backend_current()->packet_receive(portid, umad, umad_size() + *length);
 	if (bytes >= (ssize_t)umad_size()) {
 		*length = (int)(bytes - (ssize_t)umad_size());
 		return (int)packet->agent_id;

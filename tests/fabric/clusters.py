@@ -22,12 +22,13 @@ from stage import HERE, PATIENCE, main, need, poll_until, require
 
 MPI = os.path.join(HERE, "..", "clients", "mpi_check.c")
 RANKS = 16
-# Of each pair of programs the even one listens, and the odd one calls until it is there.
+# Of each pair of programs the even one listens, and the odd one calls until it is there. Each checks
+# the bytes that it received.
 PAIR = """\
 i=$1; port=$((21000 + i / 2))
-[ $((i % 2)) = 0 ] && exec ibv_rc_pingpong -p $port -n 200 -s 4096 -e
+[ $((i % 2)) = 0 ] && exec ibv_rc_pingpong -p $port -n 200 -s 4096 -c -e
 while :; do
-    out=$(ibv_rc_pingpong -p $port -n 200 -s 4096 -e 127.0.0.1 2>&1) && break
+    out=$(ibv_rc_pingpong -p $port -n 200 -s 4096 -c -e 127.0.0.1 2>&1) && break
     case $out in *"ouldn't connect"*) sleep 0.2;; *) echo "$out"; exit 1;; esac
 done
 echo "$out"
@@ -102,7 +103,7 @@ def random_nodes(fabric, programs, hosts, *words):
         file.write(PAIR)
     before, begin = sent(fabric, nodes), time.monotonic()
     out = verbena(fabric, "fabric", "exec", ",".join(nodes), "sh", script, "{index}")
-    require(out.count("iters in") == programs, out[-2000:])
+    require(out.count("iters in") == programs and "invalid data" not in out, out[-2000:])
     print(f"      {programs} programs in {time.monotonic() - begin:.1f} s")
     # 200 messages of four packets, and an acknowledgement of each message of the peer's; beside
     # these a few management datagrams.

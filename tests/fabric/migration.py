@@ -2,12 +2,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Automatic path migration: two LIDs for each adapter (LMC 1), whose ways cross different cables.
 When the cable of the primary path is cut, both ends go over to the alternate one."""
+import shutil
+import subprocess
 import sys
 import threading
 import time
 
-from programs import Shell, connect, daemon_end, lid, smp_write, start, table_entry_write
-from stage import SMALL, main, poll_until, require
+from capture import Capture
+from cm import addressed
+from programs import Shell, connect, daemon_end, facts_of, lid, smp_write, start, table_entry_write
+from stage import main, poll_until, require
 
 SWITCH_INFO, PORT_INFO = 0x12, 0x15
 RETRY_EXCEEDED = 12
@@ -18,11 +22,10 @@ def port(fabric, node, number):
     return fabric.ask(op="counters", node=node, port=number)["ports"][0]["counters"]
 
 
-def two_ways(fabric):
+def two_ways(fabric, program="verbs_shell"):
     """Two shells; what they send to the first LID goes by cable 7, to the second by cable 8."""
-    with open(SMALL, encoding="ascii") as file:
-        start(fabric, file.read())
-    shells = Shell(fabric, "H2"), Shell(fabric, "H4")
+    start(fabric, addressed())
+    shells = Shell(fabric, "H2", program), Shell(fabric, "H4", program)
     for node in ("S1", "S2"):
         smp_write(fabric, lid(fabric, node), SWITCH_INFO, 0, 6, (100).to_bytes(2, "big"))
     for shell, new, near, far in ((shells[0], ONE, "S1", "S2"), (shells[1], OTHER, "S2", "S1")):
@@ -148,5 +151,60 @@ def refused(fabric):
     daemon_end(fabric)
 
 
+# Statuses of an APR.
+IS_CURRENT, INVALID_LID = 5, 7
+EINVAL = 22
+
+
+def over_connection(fabric):
+    """The program that connected loads an alternate path over the connection (LAP, APR); its peer
+    does nothing for that. The cut follows. What can't be loaded is refused, and harms nothing."""
+    shells = one, other = two_ways(fabric, "cm_shell")
+    require(other.facts("listen", "10.0.0.4", 7471) == {"error": 0}, "listen")
+    other.tell("accept")
+    answer = one.facts("connect", "10.0.0.4", 7471, OTHER, ONE)
+    require(answer == {"error": 0}, f"connect: {answer}")
+    require(facts_of(other.line()) == {"error": 0}, "accept")
+    other.tell("receive", 40)
+    require(one.facts("send", 10) == {"status": 0, "done": 10}, "before")
+    for to, own, status in ((OTHER, ONE, IS_CURRENT), (OTHER + 5, ONE + 1, INVALID_LID)):
+        answer = one.facts("load", to, own)
+        require(answer == {"event": "other", "status": status}, answer)
+    require(one.facts("migration") == {"state": "MIGRATED", "dlid": OTHER, "alternate": 0},
+            "a path that the peer refused")
+    capture = Capture(fabric, "H2/1")
+    require(one.facts("load", OTHER + 1, ONE + 1) == {"event": "ROUTE_RESOLVED", "status": 0}, "load")
+    poll_until(lambda: one.facts("migration") == {"state": "ARMED", "dlid": OTHER,
+                                                  "alternate": OTHER + 1}, "not armed")
+    # The same again changes nothing.
+    require(one.facts("load", OTHER + 1, ONE + 1) == {"event": "ROUTE_RESOLVED", "status": 0}, "load")
+    capture.child.terminate()
+    capture.end()
+    is_dissected(capture.path)
+    before = port(fabric, "S1", 8)["xmit_packets"]
+    fabric.ask(op="link", node="S1", port=7, action="down")
+    require(one.facts("send", 30) == {"status": 0, "done": 30}, "after the cut")
+    require(port(fabric, "S1", 8)["xmit_packets"] >= before + 30, "it goes the former way")
+    require(facts_of(other.line()) == {"done": 40}, "what came")
+    for shell, to in ((one, OTHER + 1), (other, ONE + 1)):
+        require(shell.facts("migration") == {"state": "MIGRATED", "dlid": to, "alternate": to},
+                shell.facts("migration"))
+    # The side that was connected to may not.
+    require(other.facts("load", ONE, OTHER) == {"error": EINVAL}, "a LAP of the passive side")
+    for shell in shells:
+        shell.end()
+    daemon_end(fabric)
+
+
+def is_dissected(path):
+    """tshark knows the LAPs and the APRs in a capture."""
+    if not shutil.which("tshark"):
+        return
+    text = subprocess.run(["tshark", "-r", path], capture_output=True, text=True, check=True).stdout
+    for name in ("LoadAlternatePath", "AlternatePathResponse"):
+        require(text.count(name) >= 2, f"no {name} in:\n{text}")
+    require("Malformed" not in text, text)
+
+
 if __name__ == "__main__":
-    sys.exit(main([cut, by_program, one_side_only, refused]))
+    sys.exit(main([cut, by_program, one_side_only, refused, over_connection]))

@@ -10,7 +10,6 @@ import time
 from stage import BUILD, PATIENCE, RUNTIME, Failure, require
 
 VERBENA = os.path.join(BUILD, "bin", "verbena")
-SHELL = os.path.join(BUILD, "tests", "fabric", "verbs_shell")
 
 
 def environment(fabric):
@@ -126,11 +125,12 @@ def pair_by_address(fabric, server, client, server_words, client_words):
 
 
 class Shell:
-    """A verbs_shell on a node."""
+    """A verbs_shell on a node, or a cm_shell."""
 
-    def __init__(self, fabric, node):
+    def __init__(self, fabric, node, program="verbs_shell"):
         self.node = node
-        self.child = spawn(fabric, node, SHELL, stdin=subprocess.PIPE)
+        self.child = spawn(fabric, node, os.path.join(BUILD, "tests", "fabric", program),
+                           stdin=subprocess.PIPE)
         self.unread = ""
         self.ask("port")  # it has its device now
 

@@ -19,6 +19,7 @@ enum { ENDPOINTS = 8, ANSWERS_MAX = 2 };
 struct owner {
 	struct cm_endpoint *e; /* NULL: none */
 	uint32_t events;       /* a bit each */
+	uint32_t loads;	       /* LAPs that have no outcome yet */
 };
 
 static struct cm cm;
@@ -44,6 +45,14 @@ static void on_event(void *arg, struct cm_endpoint *e, const struct cm_event *ev
 
 	(void)arg;
 	MUST(owner && owner->e == e && !e->closed);
+	if (event->type == CM_EVENT_LOAD) {
+		MUST(e->state == CM_ESTABLISHED && e->lap == CM_LAP_RCVD && event->mad);
+		return;
+	}
+	if (event->type == CM_EVENT_LOADED) {
+		MUST(e->state == CM_ESTABLISHED && owner->loads-- == 1);
+		return;
+	}
 	MUST(!(owner->events & 1u << event->type));
 	owner->events |= 1u << event->type;
 }
@@ -129,6 +138,10 @@ static void act_message(struct input *in)
 		mad.mtu = 3;
 		mad.psn = input_u32(in);
 	}
+	if (mad.message == CM_APR && e)
+		mad.transaction = e->load_transaction, mad.reason = change;
+	if (mad.message == CM_LAP)
+		mad.alternate.remote_lid = change;
 	if (mad.message == CM_REP)
 		mad.qpn = change;
 	if (mad.message == CM_REJ)
@@ -159,6 +172,15 @@ static void act_connect(struct input *in)
 		    : cm_connect(&cm, owner->e, &connect, now)));
 }
 
+/* Answers a LAP, or sends one. */
+static void act_on_path(struct owner *owner, uint8_t how)
+{
+	const struct cm_mad_path path = {.local_lid = how, .remote_lid = 3};
+
+	if (cm_answer_alternate(&cm, owner->e, how % CM_APR_STATUSES))
+		owner->loads += !cm_load_alternate(&cm, owner->e, &path, now);
+}
+
 static void act_command(struct input *in)
 {
 	struct owner *owner = &owners[input_u8(in) % ENDPOINTS];
@@ -187,6 +209,9 @@ static void act_command(struct input *in)
 		break;
 	case 5:
 		cm_establish(&cm, e);
+		break;
+	case 7:
+		act_on_path(owner, input_u8(in));
 		break;
 	default:
 		cm_sidr_answer(&cm, e, input_u8(in) % 3, 1, 2, NULL, now);

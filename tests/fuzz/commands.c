@@ -449,6 +449,13 @@ static void body_xrc_returns(struct packet *p, const struct client *c, struct in
 	ADD(p, body);
 }
 
+static void body_alternate(struct packet *p, const struct client *c, struct input *in)
+{
+	const struct proto_alternate body = {.qpn = qpn_of(c, in), .status = input_u8(in) % 16};
+
+	ADD(p, body);
+}
+
 #define EXTENDED(number) ((number) | IB_USER_VERBS_CMD_FLAG_EXTENDED)
 
 static const struct {
@@ -506,11 +513,12 @@ static const struct {
 	{PROTO_IMPORT_DM, body_dm_handle, true, false},
 	{PROTO_REG_DM_MR, body_dm_mr, false, true},
 	{PROTO_ALLOC_NULL_MR, body_null_mr, false, true},
+	{PROTO_ALTERNATE, body_alternate, false, false},
 };
 
 /* The last ones were added later, with numbers from 255 down, so that older inputs keep their
  * meaning. */
-enum { COMMANDS = sizeof(commands) / sizeof(commands[0]), LATER = 21, LAST = 255 };
+enum { COMMANDS = sizeof(commands) / sizeof(commands[0]), LATER = 22, LAST = 255 };
 
 enum { EX_HEADERS = sizeof(struct ib_uverbs_cmd_hdr) + sizeof(struct ib_uverbs_ex_cmd_hdr) };
 

@@ -380,6 +380,13 @@ int daemon_xrc_modify(struct daemon_conn *conn, uint32_t handle, const struct pr
 	return 0;
 }
 
+int daemon_alternate(struct daemon_conn *conn, uint32_t qpn, uint32_t status,
+		     struct proto_alternate_resp *next)
+{
+	(void)conn, (void)qpn, (void)status, (void)next;
+	return -ENOENT;
+}
+
 int daemon_xrc_report(struct daemon_conn *conn, const struct proto_xrc_report *report)
 {
 	(void)conn, (void)report;

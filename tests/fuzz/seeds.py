@@ -248,6 +248,11 @@ def cm_mads():
     yield [any_mad, 0] + list(mads[0x10]) + [command, 0, 1] + [any_mad, 0] + list(mads[0x14]) + [command, 0, 4, time, 14]
     for outcome in ([message, 3, 0], [message, 2, 0], [message, 1, 0]):
         yield [connect, 0, 0] + outcome + [command, 0, 2, message, 5, 0, command, 0, 4, message, 6, 0, time, 14]
+    lap, apr, mra, path = 9, 10, 1, [command, 0, 7, 5]
+    for answer in ([apr, 0, 3], [mra, 0, 2 + 80] + [time, 14] * 12 + [message, apr, 0, 0], [lap, 0, 4]):
+        yield [connect, 0, 0, message, 3, 0, 5, 1, 0, 0, 0, command, 0, 2] + path + [message] + answer + path + [time, 10] * 3
+    for again in ([], [message, lap, 0, 9]):
+        yield [message, 0, 1, 0, 1, 0, 0, 0, command, 0, 1, message, 4, 0, 0, message, lap, 0, 8] + again + path
     yield [connect, 1, 0, message, 8, 0] + [time, 14] * 20
     yield [connect, 0, 0] + [time, 14] * 40
 

@@ -5,9 +5,9 @@
  * repeats and reorders. One seed determines one run.
  *
  * Checks: an endpoint gets only events that may follow one another, each at most once; an endpoint
- * that waits for an outcome gets one; both ends of a connection know the same queue pairs; a
- * connection that one side ends, ends on the other; nothing times out, as at most one packet in
- * five is lost; when all endpoints are closed, no state is left.
+ * that waits for an outcome, also that of a LAP, gets its own; both ends of a connection know the
+ * same queue pairs; a connection that one side ends, ends on the other; nothing times out, as at
+ * most one packet in five is lost; when all endpoints are closed, no state is left.
  *
  * At the end all programs of one host close their endpoints, and this host's daemon leaves as soon
  * as cm_needed_until() allows. At most one packet in a hundred is lost in that phase, and still
@@ -36,7 +36,9 @@ struct user {
 	bool ended;    /* it disconnected */
 	bool ends;     /* it closes the endpoint at its next action */
 	bool outcome;  /* its outcome was reported */
-	int got[CM_EVENT_SIDR_REP + 1];
+	int got[CM_EVENTS];
+	uint32_t asked; /* the path that its peer's LAP asks for; 0: none is to be answered */
+	uint32_t loads; /* the path for which it sent a LAP; 0: it waits for no outcome */
 	uint32_t qpn;
 	uint64_t act_at; /* when it acts next; 0: it waits for an event */
 };
@@ -61,7 +63,7 @@ static struct {
 	int users, connects;
 	struct flight flight[FLIGHT_MAX];
 	uint32_t next_qpn;
-	uint64_t connections, events;
+	uint64_t connections, events, paths;
 } sim;
 
 static void broken(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
@@ -183,7 +185,8 @@ static bool fits(const struct user *u, enum cm_event_type type)
 	bool over = u->got[CM_EVENT_REJECTED] || u->got[CM_EVENT_UNREACHABLE] ||
 		    u->got[CM_EVENT_SIDR_REP];
 
-	if (u->got[type] || u->got[CM_EVENT_TIMEWAIT_EXIT])
+	if ((u->got[type] && type != CM_EVENT_LOAD && type != CM_EVENT_LOADED) ||
+	    u->got[CM_EVENT_TIMEWAIT_EXIT])
 		return false;
 	switch (type) {
 	case CM_EVENT_REP:
@@ -199,8 +202,35 @@ static bool fits(const struct user *u, enum cm_event_type type)
 		return u->got[CM_EVENT_DISCONNECTED] || u->got[CM_EVENT_REJECTED];
 	case CM_EVENT_SIDR_REP:
 		return !u->passive && u->sidr && !over;
+	case CM_EVENT_LOAD: /* perhaps again */
+		return u->passive && u->got[CM_EVENT_ESTABLISHED] && !u->asked &&
+		       !u->got[CM_EVENT_DISCONNECTED];
+	case CM_EVENT_LOADED:
+		return u->loads && !u->got[CM_EVENT_DISCONNECTED];
+	case CM_EVENTS:
+		break;
 	}
 	return false;
+}
+
+/* What each side answers when it is asked for this path. */
+static enum cm_apr_status answer_for(uint32_t path)
+{
+	return path % 3 ? CM_APR_LOADED : CM_APR_REJECTED;
+}
+
+static void on_path_event(struct user *u, const struct cm_event *event)
+{
+	if (event->type == CM_EVENT_LOAD) {
+		u->asked = event->mad->alternate.remote_lid;
+		HOLD(u->asked, "a LAP without its path");
+	}
+	if (event->type == CM_EVENT_LOADED) {
+		HOLD(event->mad->reason == answer_for(u->loads),
+		     "the answer to the LAP is another path's");
+		u->loads = 0;
+		sim.paths++;
+	}
 }
 
 static void on_event(void *arg, struct cm_endpoint *e, const struct cm_event *event)
@@ -220,6 +250,7 @@ static void on_event(void *arg, struct cm_endpoint *e, const struct cm_event *ev
 	u->got[event->type]++;
 	u->outcome = true;
 	sim.events++;
+	on_path_event(u, event);
 	if (event->type == CM_EVENT_ESTABLISHED || event->type == CM_EVENT_REP)
 		check_pair(u);
 	if (event->type == CM_EVENT_ESTABLISHED)
@@ -298,6 +329,25 @@ static void answer_request(struct user *u)
 		act_soon(u);
 }
 
+/* Answers the peer's LAP, or sends one. Whether it did. */
+static bool act_on_paths(struct user *u)
+{
+	const struct cm_mad_path path = {.remote_lid = 1 + below(40000)};
+
+	if (u->asked) {
+		HOLD(!cm_answer_alternate(&sim.cm[u->host], u->e, answer_for(u->asked)),
+		     "can't answer a LAP");
+		u->asked = 0;
+		act_soon(u);
+		return true;
+	}
+	if (u->passive || u->loads || sim.leaving >= 0 || below(3))
+		return false;
+	HOLD(!cm_load_alternate(&sim.cm[u->host], u->e, &path, sim.now), "can't send a LAP");
+	u->loads = path.remote_lid;
+	return true;
+}
+
 /* The endpoint's time has come: does something that its state allows, or closes it. */
 static void act(struct user *u)
 {
@@ -310,7 +360,7 @@ static void act(struct user *u)
 		close_user(u);
 		return;
 	}
-	if (sim.lasting && u->e->state == CM_ESTABLISHED)
+	if (u->e->state == CM_ESTABLISHED && (act_on_paths(u) || sim.lasting))
 		return;
 	switch (u->e->state) {
 	case CM_REQ_RCVD:
@@ -453,6 +503,7 @@ static void check_outcomes(void)
 		     "user %d waits for ever: %s", i, cm_state_name(state));
 		HOLD(!u->ended || u->got[CM_EVENT_DISCONNECTED],
 		     "user %d disconnected and heard nothing", i);
+		HOLD(state != CM_ESTABLISHED || !u->loads, "user %d's LAP has no outcome", i);
 		HOLD(!u->answered || state == CM_ESTABLISHED || u->outcome,
 		     "user %d accepted and heard nothing", i);
 	}
@@ -513,13 +564,14 @@ static void leave(void)
 
 static void run(uint64_t seed, bool verbose)
 {
-	uint64_t connections = sim.connections, events = sim.events;
+	uint64_t connections = sim.connections, events = sim.events, paths = sim.paths;
 
 	memset(&sim, 0, sizeof(sim));
 	sim.seed = sim.random = seed;
 	sim.verbose = verbose;
 	sim.connections = connections;
 	sim.events = events;
+	sim.paths = paths;
 	sim.leaving = -1;
 	sim.calm = seed % 4 == 0;
 	sim.lose = sim.calm ? 0 : below(200);
@@ -559,9 +611,10 @@ static void run(uint64_t seed, bool verbose)
 
 static bool totals_print(void)
 {
-	printf("%llu connections, %llu events\n", (unsigned long long)sim.connections,
-	       (unsigned long long)sim.events);
-	return sim.connections && sim.events;
+	printf("%llu connections, %llu events, %llu alternate paths\n",
+	       (unsigned long long)sim.connections, (unsigned long long)sim.events,
+	       (unsigned long long)sim.paths);
+	return sim.connections && sim.events && sim.paths;
 }
 
 int main(int argc, char **argv)

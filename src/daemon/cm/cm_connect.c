@@ -491,6 +491,7 @@ static void cm_id_on_event(void *arg, struct cm_endpoint *endpoint, const struct
 		event.event = REPORT_UNREACHABLE;
 		break;
 	case CM_EVENT_DISCONNECTED:
+		cm_alternate_end(id);
 		event.event = REPORT_DISCONNECTED;
 		break;
 	case CM_EVENT_TIMEWAIT_EXIT:
@@ -498,6 +499,14 @@ static void cm_id_on_event(void *arg, struct cm_endpoint *endpoint, const struct
 		break;
 	case CM_EVENT_SIDR_REP:
 		cm_id_on_sidr_reply(id, e->mad);
+		return;
+	case CM_EVENT_LOAD:
+		cm_alternate_on_load(id, e->mad);
+		return;
+	case CM_EVENT_LOADED:
+		cm_alternate_on_loaded(id, e->mad);
+		return;
+	case CM_EVENTS:
 		return;
 	}
 	cm_id_event_with(id, &event);

@@ -141,6 +141,7 @@ int cm_id_make(struct cm_channel *channel, uint16_t port_space, uint8_t type, st
 	list_init(&id->port.node);
 	list_init(&id->question.node);
 	list_init(&id->query.node);
+	list_init(&id->alternate.node);
 	if (getrandom(&id->psn, sizeof(id->psn), 0) != sizeof(id->psn))
 		id->psn = id->object.handle;
 	id->psn &= 0xffffff;
@@ -157,6 +158,7 @@ void cm_id_free(struct cm_id *id)
 	cm_id_drop_request(id);
 	neighbour_forget(&service->neighbours, &id->question);
 	cm_node_forget(&id->query);
+	cm_alternate_end(id);
 	if (id->endpoint)
 		cm_close(&service->cm, id->endpoint, now_ms());
 	cm_ports_unbind(cm_id_ports(id), id);

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 
 #include "cm/cm.h"
+#include "daemon/cm/cm_alternate.h"
 #include "daemon/cm/cm_channel.h"
 #include "daemon/cm/cm_node.h"
 #include "daemon/cm/cm_numbers.h"
@@ -80,6 +81,7 @@ struct cm_id {
 	uint64_t asked_at;		    /* likewise: the fabric's epoch then */
 	struct cm_endpoint *endpoint;	    /* NULL: no connection yet */
 	uint32_t reported;		    /* events that the program got, or gets next */
+	struct cm_alternate alternate;	    /* while in ID_CONNECT */
 	struct list joins;		    /* struct cm_join.node (cm_mcast.h) */
 	uint64_t last_place;		    /* in the channel, of its last event that was sent */
 	/* Of a listener. */

@@ -410,23 +410,38 @@ static int set_id_option(struct cm_id *id, uint32_t name, const uint8_t *value, 
 	}
 }
 
+/* Which of the paths, by its flags; NULL: none. */
+static const uint8_t *find_path(const uint8_t *value, size_t size, uint32_t flags)
+{
+	struct ib_path_rec_data data;
+
+	for (; size; size -= sizeof(data), value += sizeof(data)) {
+		memcpy(&data, value, sizeof(data));
+		if (data.flags == flags)
+			return value + offsetof(struct ib_path_rec_data, path_rec);
+	}
+	return NULL;
+}
+
 /*
  * Sets the path, instead of RESOLVE_ROUTE. Its ends must be the resolved ones. On a node the
  * program may have the record from anywhere; on Ethernet the host's routing decides where packets
- * go, and of the other fields only those that exist there are used.
+ * go, and of the other fields only those that exist there are used. Of a connected identifier
+ * the path may be an alternate one.
  */
 static int cm_id_set_path(struct cm_id *id, const uint8_t *value, size_t size)
 {
-	enum { WANTED = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL };
-	struct ib_path_rec_data data = {0};
+	enum { PRIMARY = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL };
+	enum { ALTERNATE = IB_PATH_ALTERNATE | IB_PATH_BIDIRECTIONAL };
+	const bool later = id->state == ID_CONNECT;
 
-	if (!size || size % sizeof(data))
+	if (!size || size % sizeof(struct ib_path_rec_data))
 		return -EINVAL;
-	for (; size && data.flags != WANTED; size -= sizeof(data), value += sizeof(data))
-		memcpy(&data, value, sizeof(data));
-	const uint8_t *record = (const uint8_t *)data.path_rec;
+	const uint8_t *record = find_path(value, size, later ? ALTERNATE : PRIMARY);
 
-	if (data.flags != WANTED || id->state != ID_ADDR_RESOLVED ||
+	if (record && later)
+		return cm_alternate_begin(id, record);
+	if (!record || id->state != ID_ADDR_RESOLVED ||
 	    memcmp(record + 8, id->path.remote, 16) != 0 ||
 	    memcmp(record + 24, id->path.local, 16) != 0)
 		return -EINVAL;

@@ -250,6 +250,7 @@ int cm_service_open(struct server *server)
 	list_init(&service->at_home);
 	list_init(&service->held);
 	list_init(&service->nodes);
+	list_init(&service->alternates);
 	timer_init(&service->timer, cm_service_on_timer);
 	cm_udp_init(&service->wire, server);
 	neighbours_init(&service->neighbours, &server->loop);

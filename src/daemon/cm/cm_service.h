@@ -36,8 +36,9 @@ struct cm_service {
 	struct list nodes; /* struct cm_node: of fabrics (cm_node.h) */
 	uint32_t last_node;
 	struct timer timer;
-	struct list at_home; /* messages to endpoints of this daemon */
-	struct list held;    /* requests that wait for a listener; the oldest first */
+	struct list alternates; /* struct cm_alternate.node (cm_alternate.h) */
+	struct list at_home;	/* messages to endpoints of this daemon */
+	struct list held;	/* requests that wait for a listener; the oldest first */
 	uint32_t held_count;
 	bool force_wire;       /* for tests: local messages go through the wire, too */
 	bool running;	       /* within cm_service_run(), which isn't entered again */

@@ -46,6 +46,8 @@ command_fn command_create_flow, command_destroy_flow;
 command_fn command_attach_mcast, command_detach_mcast;
 /* route.c */
 command_fn command_route;
+/* cm_alternate.c */
+command_fn command_alternate;
 /* ah.c */
 command_fn command_create_ah, command_destroy_ah;
 

@@ -119,6 +119,8 @@ static const struct command commands[] = {
 			     RESPONSE(proto_import_dm_resp)},
 	[PROTO_REG_DM_MR] = {command_reg_dm_mr, REQUEST(proto_reg_dm_mr),
 			     RESPONSE(ib_uverbs_reg_mr_resp), .makes = true},
+	[PROTO_ALTERNATE] = {command_alternate, REQUEST(proto_alternate),
+			     RESPONSE(proto_alternate_resp), .where = ON_PROCESS},
 	[PROTO_CREATE_FLOW] = {command_create_flow, REQUEST(proto_create_flow),
 			       RESPONSE(proto_create_flow_resp), .makes = true},
 	[PROTO_DESTROY_FLOW] = {command_destroy_flow, REQUEST(proto_handle)},

@@ -292,6 +292,13 @@ int events_device(struct events *events, uint32_t type, uint32_t device, uint32_
 	return is_queued(events, &event) ? 0 : events_enqueue(events, NULL, &event);
 }
 
+int events_alternate(struct events *events)
+{
+	const struct proto_event event = {.type = PROTO_EVENT_ALTERNATE};
+
+	return is_queued(events, &event) ? 0 : events_enqueue(events, NULL, &event);
+}
+
 void events_xrc(struct events *events, uint32_t qpn, uint32_t dispatcher, uint32_t event)
 {
 	const struct proto_event e = {

@@ -4,7 +4,8 @@
  * waits in a queue. The queue needs no limit of its own: it holds at most one link event for each
  * living link, one LINK_DOWN for each link event that was sent and has had none yet (the socket's
  * buffer bounds those), one event of each device event and of each slot to which there will be no
- * link, two for each capture under way, and one of each kind for each XRC target queue pair. A
+ * link, two for each capture under way, and one of each kind for each XRC target queue pair, and
+ * one ALTERNATE. A
  * capturing program has such a socket as well, for the events of captured processes.
  */
 #ifndef VERBENA_DAEMON_CORE_EVENTS_H
@@ -49,6 +50,9 @@ int events_capture(struct events *events, const struct proto_event *event, const
 /* Queues an event about an XRC target queue pair, unless an equal one waits. `dispatcher`: the slot
  * of the process that gets its packets. */
 void events_xrc(struct events *events, uint32_t qpn, uint32_t dispatcher, uint32_t event);
+/* Queues the event that there may be an alternate path to load, unless one waits. Returns 0;
+ * -ENOMEM; -EPIPE. */
+int events_alternate(struct events *events);
 /* Queues an event for the contexts of one device. `type`: enum ibv_event_type. */
 int events_device(struct events *events, uint32_t type, uint32_t device, uint32_t port);
 

@@ -131,6 +131,12 @@ static void take_device_event(struct hca *hca, const struct proto_event *event)
 	async_device(hca, event->value, event->slot, event->port);
 }
 
+static void leave_to_control(struct hca *hca, enum control_work work)
+{
+	work_leave(&hca->control_work, work);
+	control_wake(hca);
+}
+
 /* Handles the daemon's events. Returns -EAGAIN when there are no more, another -errno when the
  * daemon is gone. */
 static int take_events(struct hca *hca)
@@ -149,6 +155,8 @@ static int take_events(struct hca *hca)
 			capture_begin(hca, &event, fds);
 		else if (event.type == PROTO_EVENT_CAPTURE_END)
 			capture_end(hca, event.link_id);
+		else if (event.type == PROTO_EVENT_ALTERNATE)
+			leave_to_control(hca, CONTROL_ALTERNATE);
 		else if (event.type == PROTO_EVENT_XRC)
 			xrc_event(hca, (uint32_t)event.link_id, event.slot, event.value);
 	}
@@ -206,8 +214,7 @@ static uint64_t scan_fabric(struct hca *hca)
 	uint64_t next = UINT64_MAX;
 
 	if (membership_due(hca->membership, now_ns(), &next)) {
-		work_leave(&hca->control_work, CONTROL_FABRIC);
-		control_wake(hca);
+		leave_to_control(hca, CONTROL_FABRIC);
 	}
 	return next;
 }

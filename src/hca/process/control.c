@@ -20,6 +20,7 @@
 #include "hca/process/hca.h"
 #include "hca/process/park.h"
 #include "hca/verbs/event.h"
+#include "hca/verbs/migrate.h"
 #include "hca/verbs/window.h"
 #include "hca/verbs/xrc_follow.h"
 
@@ -75,6 +76,7 @@ static void *control_thread(void *arg)
 		link_ask_daemon(hca);
 		return_sought(hca);
 		xrc_serve(hca);
+		migrate_serve(hca);
 		control_rejoin(hca);
 		soon |= windows_serve(hca);
 		soon |= prefetch_serve(hca);

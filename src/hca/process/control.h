@@ -21,7 +21,7 @@ int control_start(struct hca *hca);
 void control_stop(struct hca *hca);
 
 /* Wakes the thread: there is work for link_ask_daemon(), return_sought(), mapped_serve(),
- * windows_serve() or prefetch_serve(). Doesn't wait; callable under any lock. */
+ * windows_serve(), prefetch_serve() or migrate_serve(). Doesn't wait; callable under any lock. */
 void control_wake(struct hca *hca);
 
 #endif

@@ -14,6 +14,7 @@
  *   CONTROL_PREFETCH  ibv_advise_mr() (hca.prefetches)            prefetch_serve()
  *
  *   CONTROL_FABRIC    the engine thread: verbena-fabric has ended   control_rejoin()
+ *   CONTROL_ALTERNATE the engine thread: PROTO_EVENT_ALTERNATE      migrate_serve()
  *
  *   hca.engine_work, before engine_kick():
  *   ENGINE_REFUSALS   the control thread: the daemon refused a     link_take_refusals()
@@ -42,7 +43,8 @@ enum control_work {
 	CONTROL_MAPPINGS = 2,
 	CONTROL_WINDOWS = 4,
 	CONTROL_PREFETCH = 8,
-	CONTROL_FABRIC = 16
+	CONTROL_FABRIC = 16,
+	CONTROL_ALTERNATE = 32
 };
 enum engine_work { ENGINE_REFUSALS = 1, ENGINE_DEATHS = 2, ENGINE_OVERRUNS = 4 };
 

@@ -9,6 +9,9 @@
  *
  * An adapter learns of the peer's state by a bit of each packet; here it is in the peer's published
  * table, and a KICK says when to look.
+ *
+ * A connection manager may load the alternate path as well, without the program: a LAP of the peer
+ * (daemon/cm/cm_alternate.h).
  */
 #ifndef VERBENA_HCA_VERBS_MIGRATE_H
 #define VERBENA_HCA_VERBS_MIGRATE_H
@@ -27,5 +30,9 @@ void migrate_go(struct qp *qp) REQUIRES(qp->lock);
 void migrate_refuse(struct qp *qp) REQUIRES(qp->lock);
 /* Follows from the peer's state. hca.engine is held. True: the peer is to look, too. */
 bool migrate_look(struct qp *qp, enum ibv_mig_state peer) REQUIRES(qp->lock);
+
+/* Asks the daemon for alternate paths, and loads them, if the engine thread has left that as work.
+ * Control thread. */
+void migrate_serve(struct hca *hca);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Single rows of the state machine's tables, which a simulation reaches but can't judge: the answer
  * to each message, and what a third party can't do. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,8 @@ static const struct cm_path same_host = {.local = {1}, .remote = {2}, .on_host =
 
 static struct cm cm;
 static struct cm_mad sent; /* the last one */
-static int sent_count, events, last_event;
+static int sent_count, events, last_event, last_status;
+static uint32_t last_reason;
 static struct cm_endpoint *passive;
 
 static void on_send(void *arg, const struct cm_path *path, const uint8_t bytes[MAD_SIZE])
@@ -31,6 +33,8 @@ static void on_event(void *arg, struct cm_endpoint *e, const struct cm_event *ev
 	(void)arg, (void)e;
 	events++;
 	last_event = event->type;
+	last_status = event->status;
+	last_reason = event->mad ? event->mad->reason : 0;
 }
 
 static int on_request(void *arg, struct cm_endpoint *e, const struct cm_mad *mad)
@@ -196,7 +200,7 @@ static void test_strangers(void **state)
 	mad.message = CM_LAP;
 	mad.local_id = 77;
 	give(&peer, &mad);
-	expect_sent(2, CM_APR);
+	assert_int_equal(last_event, CM_EVENT_LOAD);
 	mad.message = CM_DREQ;
 	give(&peer, &mad);
 	assert_int_equal(last_event, CM_EVENT_DISCONNECTED);
@@ -238,6 +242,121 @@ static void test_unknown(void **state)
 	assert_int_equal(sent_count, 4);
 	assert_int_equal(cm.counters.unexpected, 9);
 	assert_int_equal(cm.endpoints, 0);
+}
+
+/* Establishes a connection whose REQ this side sent. */
+static struct cm_endpoint *connect_to_peer(void)
+{
+	const struct cm_connect connect = {
+		.path = peer, .service_id = 7, .qp = {.local_qpn = 4, .mtu = 3}};
+	struct cm_endpoint *e = cm_open(&cm, NULL);
+	struct cm_mad mad = {.message = CM_REP, .local_id = 77, .ca_guid = 9, .qpn = 5};
+
+	assert_int_equal(cm_connect(&cm, e, &connect, 0), 0);
+	mad.remote_id = e->local_id;
+	give(&peer, &mad);
+	assert_int_equal(cm_confirm(&cm, e), 0);
+	expect_sent(2, CM_RTU);
+	return e;
+}
+
+static const struct cm_mad_path other_path = {
+	.local_lid = 1, .remote_lid = 2, .sl = 3, .rate = 5, .ack_timeout = 9};
+
+/* A LAP, its answer, and what isn't an answer. */
+static void test_load(void **state)
+{
+	(void)state;
+	struct cm_endpoint *e = connect_to_peer();
+	struct cm_mad mad = {.message = CM_APR,
+			     .local_id = 77,
+			     .remote_id = e->local_id,
+			     .reason = CM_APR_IS_CURRENT};
+
+	give(&peer, &mad); /* to no question */
+	assert_int_equal(events, 1);
+	for (int i = 0; i < 2; i++) {
+		uint64_t first = mad.transaction;
+
+		assert_int_equal(cm_load_alternate(&cm, e, &other_path, 0), 0);
+		assert_int_equal(cm_load_alternate(&cm, e, &other_path, 0), -EINVAL);
+		expect_sent(3 + i, CM_LAP);
+		assert_int_equal(sent.qpn, 5);
+		assert_memory_equal(&sent.alternate, &other_path, sizeof(other_path));
+		assert_int_not_equal(sent.transaction, first);
+		give(&peer, &mad); /* to the question before */
+		assert_int_equal(events, 1 + i);
+		mad.transaction = sent.transaction;
+		give(&peer, &mad);
+		give(&peer, &mad);
+		assert_int_equal(events, 2 + i);
+		assert_int_equal(last_event, CM_EVENT_LOADED);
+		assert_int_equal(last_reason, CM_APR_IS_CURRENT);
+	}
+	assert_int_equal(e->state, CM_ESTABLISHED);
+	assert_false(cm_deadline(&cm, &(uint64_t){0}));
+}
+
+/* A peer that asks for more time gets it; one that never answers ends the exchange only. */
+static void test_load_unanswered(void **state)
+{
+	(void)state;
+	struct cm_endpoint *e = connect_to_peer();
+	struct cm_mad mad = {.message = CM_MRA,
+			     .about = CM_ABOUT_LAP,
+			     .service_timeout = 24,
+			     .local_id = 77,
+			     .remote_id = e->local_id};
+
+	assert_int_equal(cm_load_alternate(&cm, e, &other_path, 0), 0);
+	give(&peer, &mad);
+	pass_time(60000, NULL);
+	expect_sent(3, CM_LAP);
+	assert_int_equal(e->lap, CM_LAP_MRA_RCVD);
+	pass_time(200000, NULL);
+	assert_int_equal(e->state, CM_ESTABLISHED);
+	assert_int_equal(events, 2);
+	assert_int_equal(last_event, CM_EVENT_LOADED);
+	assert_int_equal(last_status, -ETIMEDOUT);
+	assert_int_equal(sent_count, 18);
+	/* The end of the connection ends the exchange without an event of its own. */
+	assert_int_equal(cm_load_alternate(&cm, e, &other_path, 200000), 0);
+	assert_int_equal(cm_disconnect(&cm, e, 200000), 0);
+	assert_int_equal(e->lap, CM_LAP_NONE);
+	assert_int_equal(sent.message, CM_DREQ);
+}
+
+/* The peer's LAP is answered once the owner does; meanwhile the peer is asked for time. */
+static void test_be_loaded(void **state)
+{
+	const struct cm_accept accept = {.qpn = 6};
+	struct cm_mad mad = {.message = CM_LAP, .local_id = 77, .qpn = 8, .transaction = 9};
+
+	(void)state;
+	give(&peer, &request);
+	cm_accept(&cm, passive, &accept, 0);
+	assert_int_equal(cm_establish(&cm, passive), 0);
+	mad.remote_id = passive->local_id;
+	mad.alternate = other_path;
+	give(&peer, &mad);
+	expect_sent(2, CM_APR);
+	assert_int_equal(sent.reason, CM_APR_INVALID_QPN);
+	mad.qpn = 6;
+	for (int i = 0; i < 2; i++) {
+		give(&peer, &mad);
+		assert_int_equal(events, 2 + i);
+		assert_int_equal(last_event, CM_EVENT_LOAD);
+		give(&peer, &mad);
+		expect_sent(3 + 2 * i, CM_MRA);
+		assert_int_equal(sent.about, CM_ABOUT_LAP);
+		assert_int_equal(cm_answer_alternate(&cm, passive, CM_APR_INVALID_LID), 0);
+		expect_sent(4 + 2 * i, CM_APR);
+		assert_int_equal(sent.reason, CM_APR_INVALID_LID);
+		assert_int_equal(sent.transaction, 9);
+		assert_int_equal(cm_answer_alternate(&cm, passive, 0), -EINVAL);
+	}
+	/* The passive side sends none. */
+	assert_int_equal(cm_load_alternate(&cm, passive, &other_path, 0), -EINVAL);
 }
 
 /* 4.6 s for an answer, 16 times; repeated twice more within the first. */
@@ -342,6 +461,9 @@ int main(void)
 		TEST(test_stale),
 		TEST(test_strangers),
 		TEST(test_unknown),
+		TEST(test_load),
+		TEST(test_load_unanswered),
+		TEST(test_be_loaded),
 		TEST(test_no_answer),
 		TEST(test_needed_for_answer),
 		TEST(test_needed_for_reject),

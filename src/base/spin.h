@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Waiting awake for a moment before sleeping, for two processes that exchange short messages. To
+ * wake a processor that idles costs the sender some microseconds, and more in a virtual machine,
+ * whose host has to do it; the sleeper as much again. While messages follow one another closely,
+ * each side stays awake until the next one comes, and neither pays for that.
+ *
+ * A wait that turns out to be long has cost SPIN_NS in vain. After n such waits in a row, 2^n - 1
+ * others are slept through (2^SPIN_MISSES_MAX - 1 at most), so that a side whose messages come
+ * slowly, or that has no processor of its own, spends SPIN_NS for each 256th of them. Messages that
+ * come in time take that back, one miss each.
+ *
+ *   if (spin_begins(&spin, &until)) {
+ *           came = look();
+ *           if (!came) {
+ *                   do
+ *                           came = look();
+ *                   while (!came && clock_ns() < until);
+ *                   spin_ends(&spin, came);
+ *           }
+ *   }
+ *
+ * What is there at the first look says nothing about waiting: on one core for both sides, that is
+ * all that ever comes.
+ *
+ * Several threads may use one struct spin: a lost update costs one spin more or less.
+ */
+#ifndef VERBENA_BASE_SPIN_H
+#define VERBENA_BASE_SPIN_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+
+enum { SPIN_NS = 50000, SPIN_MISSES_MAX = 8 };
+
+struct spin {
+	/* Waits awake for which nothing came, less those for which something did. */
+	_Atomic uint32_t misses;
+	_Atomic uint32_t skip; /* waits to be slept through */
+};
+
+/* Whether to wait awake; *until: how long (clock_ns()). */
+static inline bool spin_begins(struct spin *spin, uint64_t *until)
+{
+	uint32_t skip = atomic_load_explicit(&spin->skip, memory_order_relaxed);
+
+	if (skip) {
+		atomic_store_explicit(&spin->skip, skip - 1, memory_order_relaxed);
+		return false;
+	}
+	*until = clock_ns() + SPIN_NS;
+	return true;
+}
+
+/* The end of a wait awake, which the first look didn't end. `came`: what was waited for has come.
+ */
+static inline void spin_ends(struct spin *spin, bool came)
+{
+	uint32_t misses = atomic_load_explicit(&spin->misses, memory_order_relaxed);
+
+	if (came) {
+		misses -= misses > 0;
+	} else {
+		misses += misses < SPIN_MISSES_MAX;
+		atomic_store_explicit(&spin->skip, (1u << misses) - 1, memory_order_relaxed);
+	}
+	atomic_store_explicit(&spin->misses, misses, memory_order_relaxed);
+}
+
+#endif
