@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -352,16 +353,11 @@ static void child_touches(struct rig *rig, struct traffic *traffic)
 	CHECK_EQ(rig, WTERMSIG(status), SIGSEGV);
 }
 
-/* The child's calls must not affect the parent's objects. */
-static void child_uses_objects(struct rig *rig, struct traffic *traffic)
+/* What a child does with its parent's objects must not affect them. */
+static _Noreturn void use_objects(struct rig *rig, struct traffic *traffic)
 {
-	pid_t pid = child(rig);
 	struct ibv_wc wc;
 
-	if (pid) {
-		expect_fine(rig, pid, "uses its parent's objects");
-		return;
-	}
 	for (int i = 0; i < FLOWS; i++) {
 		struct end *end = &traffic->flows[i].end;
 
@@ -387,6 +383,34 @@ static void child_uses_objects(struct rig *rig, struct traffic *traffic)
 	if (rig->carrier != RIG_SELF)
 		OK(rig, ibv_close_device(rig->ctx));
 	exit(FINE);
+}
+
+static void child_uses_objects(struct rig *rig, struct traffic *traffic)
+{
+	pid_t pid = child(rig);
+
+	if (!pid)
+		use_objects(rig, traffic);
+	expect_fine(rig, pid, "uses its parent's objects");
+}
+
+/* The child gets no private memory in place of what it shares with its parent. */
+static void child_under_limit(struct rig *rig, struct traffic *traffic)
+{
+	struct rlimit before, low;
+
+	/* The limit is the process's, and a sanitizer ends the program when it gets no memory. */
+	if (rig->carrier == RIG_SELF || rig->carrier == RIG_SELF_TWO || rig_slowness() > 1)
+		return;
+	OK(rig, getrlimit(RLIMIT_DATA, &before));
+	low = (struct rlimit){4096, before.rlim_max};
+	OK(rig, setrlimit(RLIMIT_DATA, &low));
+	pid_t pid = child(rig);
+
+	OK(rig, setrlimit(RLIMIT_DATA, &before));
+	if (!pid)
+		use_objects(rig, traffic);
+	expect_fine(rig, pid, "uses its parent's objects after a fork under a limit");
 }
 
 /* A child that polls for long takes what only an engine of its own would have to give back: it must
@@ -682,6 +706,7 @@ TEST(child_talks_to_parent)
 TEST(child_becomes_daemon)
 TEST(child_imports)
 TEST(child_uses_objects)
+TEST(child_under_limit)
 TEST(child_polls)
 TEST(other_ways)
 
@@ -700,6 +725,7 @@ static const struct rig_test tests[] = {
 	ENTRY(child_becomes_daemon),
 	ENTRY(child_imports),
 	ENTRY(child_uses_objects),
+	ENTRY(child_under_limit),
 	ENTRY(child_polls),
 	ENTRY(other_ways),
 	{"child_of_changing", child_of_changing},

@@ -217,8 +217,12 @@ static void kept_address_limit(struct rig *rig)
 
 	if (!kept_begin(&k, rig))
 		return;
-	kept_register(&k); /* the first time takes some mappings */
+	/* The first time takes some mappings; and so does the link, at any moment until it is used.
+	 */
+	kept_register(&k);
 	kept_deregister(&k);
+	end_warm(&k.end);
+	rig_sync(rig);
 	OK(rig, getrlimit(RLIMIT_AS, &before));
 	low = (struct rlimit){address_space() + (256 << 10), before.rlim_max};
 	OK(rig, setrlimit(RLIMIT_AS, &low));

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -401,8 +402,28 @@ static void run_process(const struct rig_test *test, enum rig_carrier carrier, i
 	part_finish(&part);
 }
 
+/* Private memory isn't converted, or returned, while a pipe of the process's has bytes that its
+ * reader hasn't taken: they may be the memory's (docs/memory.md). This program's output may go to
+ * such a pipe, so the ends' output goes to a file, which is shown when they have ended. -1: it
+ * goes where this program's goes. */
+static int output_apart(enum rig_carrier carrier)
+{
+	return carrier == RIG_CONVERTED ? memfd_create("rig-output", MFD_CLOEXEC) : -1;
+}
+
+static void output_show(int fd)
+{
+	char text[4096];
+	ssize_t n;
+
+	for (off_t at = 0; fd >= 0 && (n = pread(fd, text, sizeof(text), at)) > 0; at += n)
+		fwrite(text, 1, (size_t)n, stderr);
+	if (fd >= 0)
+		close(fd);
+}
+
 static pid_t child_start(const struct rig_test *test, enum rig_carrier carrier, int role,
-			 const int sock[2])
+			 const int sock[2], int output)
 {
 	pid_t pid;
 
@@ -411,6 +432,8 @@ static pid_t child_start(const struct rig_test *test, enum rig_carrier carrier, 
 	if (pid != 0)
 		return pid;
 	signal(SIGPIPE, SIG_IGN);
+	if (output >= 0 && (dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0))
+		exit(2);
 	if (carrier == RIG_SELF || carrier == RIG_SELF_TWO) {
 		run_threads(test, carrier, sock);
 	} else {
@@ -452,8 +475,8 @@ bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 {
 	struct patience patience = patience_of(TEST_SECONDS * 1000.0 * rig_slowness());
 	bool threads = carrier == RIG_SELF || carrier == RIG_SELF_TWO;
+	int sock[2], output = output_apart(carrier);
 	pid_t pid[2] = {-1, -1};
-	int sock[2];
 	bool fine;
 
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sock))
@@ -470,9 +493,9 @@ bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 		setenv("VERBENA_CARRIER", "wire", 1);
 	else
 		unsetenv("VERBENA_CARRIER");
-	pid[0] = child_start(test, carrier, RIG_A, sock);
+	pid[0] = child_start(test, carrier, RIG_A, sock, output);
 	if (!threads)
-		pid[1] = child_start(test, carrier, RIG_B, sock);
+		pid[1] = child_start(test, carrier, RIG_B, sock, output);
 	close(sock[0]);
 	close(sock[1]);
 	fine = child_wait(pid[0], &patience, threads ? "the process" : "end A");
@@ -480,6 +503,7 @@ bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 		patience = patience_of(2000);
 	if (!threads)
 		fine &= child_wait(pid[1], &patience, "end B");
+	output_show(output);
 	return fine;
 }
 

@@ -254,10 +254,17 @@ static void after_fork_in_parent(void) NO_THREAD_SAFETY_ANALYSIS
 	convert_after_fork(forking);
 }
 
+static bool memory_replace(const void *at, size_t size, int kind)
+{
+	return mmap((void *)at, size, PROT_READ | PROT_WRITE,
+		    kind | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+/* Memory of the child's own in place of what it shares with its parent. RLIMIT_DATA may refuse
+ * private memory, and doesn't count shared memory, which is as good. */
 static void own_memory(const void *at, size_t size)
 {
-	if (mmap((void *)at, size, PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+	if (!memory_replace(at, size, MAP_PRIVATE) && !memory_replace(at, size, MAP_SHARED))
 		log_error("a forked child can't let go of its parent's memory: %s",
 			  strerror(errno));
 }
