@@ -122,7 +122,7 @@ def traffic(stage, manager):
     require(manager.wanted(20), "nobody came to the socket")
     manager.start()
     poll_until(lambda: port_listened(port), 20)
-    client = stage.start(*words, "localhost")
+    client = stage.start(*words, "127.0.0.1")
 
     def connected():
         return sum(one["objects"]["qp"] for one in stage.clients()) >= 2

@@ -219,7 +219,7 @@ def perftest(stage, program, *options):
     """One run of a pair."""
     port = PORTS.take()
     words = [program, "-F", "-p", port, "-m", MTU, *options]
-    stage.pair(words, words + ["localhost"], port, seconds=60)
+    stage.pair(words, words + ["127.0.0.1"], port, seconds=60)
 
 
 def pingpong(stage, kind, count, size):
@@ -227,7 +227,7 @@ def pingpong(stage, kind, count, size):
     port = PORTS.take()
     words = [f"ibv_{kind}_pingpong", "-g", 0, "-p", port, "-n", count, "-s", size]
     words += [] if kind == "ud" else ["-m", MTU]
-    stage.pair(words, words + ["localhost"], port, seconds=60)
+    stage.pair(words, words + ["127.0.0.1"], port, seconds=60)
 
 
 def placement(stage, *tests):
@@ -399,7 +399,7 @@ def running_already(stage):
     nobody saw how they began; COUNT packets are written."""
     port = PORTS.take()
     words = ["ibv_rc_pingpong", "-g", 0, "-p", port, "-n", 2000000, "-s", 2000, "-m", MTU]
-    one, two = stage.start_pair(words, words + ["localhost"], port)
+    one, two = stage.start_pair(words, words + ["127.0.0.1"], port)
     require(poll_until(lambda: sum(client["links"] for client in stage.clients()) == 2, 20),
             "the programs didn't connect")
     first = Capture(stage, "-c", 3000)
@@ -429,7 +429,7 @@ def psn_of_the_middle(stage):
     port = PORTS.take()
     words = ["ib_send_lat", "-F", "-p", port, "-m", MTU, "-s", 3000, "-n", 20000]
     whole = Capture(stage, "-s", 100)
-    one, two = stage.start_pair(words, words + ["localhost"], port)
+    one, two = stage.start_pair(words, words + ["127.0.0.1"], port)
     poll_until(lambda: whole.size() > 100000 or not two.running(), 30)
     middle = Capture(stage, "-s", 100)
     stage.finish_pair(one, two, 120)
@@ -446,7 +446,7 @@ def killed(stage):
     port = PORTS.take()
     words = ["ibv_rc_pingpong", "-g", 0, "-p", port, "-n", 2000000, "-s", 2000]
     capture = Capture(stage)
-    one, two = stage.start_pair(words, words + ["localhost"], port)
+    one, two = stage.start_pair(words, words + ["127.0.0.1"], port)
     capture.wait_for(100000)
 
     def rings(process):

@@ -297,7 +297,7 @@ def host_daemon(stage, specification):
     container = Container(stage, specification, "verbena0")
     try:
         before = stage.status()["pid"]
-        pair(container.start, stage.start, ["localhost"],
+        pair(container.start, stage.start, ["127.0.0.1"],
              lambda: stage.status()["pid"] == before and not os.listdir(container.root + "/tmp"))
     finally:
         container.close()

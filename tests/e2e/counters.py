@@ -52,7 +52,7 @@ def packets(stage):
     """Both ends' packets: what one sent has come to the other, ended or not."""
     port = PORTS.take()
     one = ["ibv_rc_pingpong", "-g", 0, "-p", port, "-n", 10, "-s", 4000, "-m", 1024]
-    stage.pair(one, one + ["localhost"], port)
+    stage.pair(one, one + ["127.0.0.1"], port)
     wire = total(stage)["wire"]
     require(wire["packets_out"] >= 80 and wire["bytes_out"] > 80000, str(wire))
     require(wire["packets_out"] == wire["packets_in"] + wire["refused"] + wire["no_room"],
@@ -130,7 +130,7 @@ def refused(stage):
     """The host doesn't take packets: which, and why, is said."""
     port = PORTS.take()
     one = ["ibv_ud_pingpong", "-g", 0, "-p", port, "-n", 2000000, "-s", 1000]
-    pair = stage.start_pair(one, one + ["localhost"], port)
+    pair = stage.start_pair(one, one + ["127.0.0.1"], port)
     poll_until(lambda: total(stage)["wire"]["packets_in"] > 100, 20)
     subprocess.run(["ip", "address", "flush", "dev", "eth0"], check=True)
     poll_until(lambda: total(stage)["wire"]["refused"], 20)

@@ -41,7 +41,7 @@ def long_traffic(stage, program, seconds, *options):
     port = PORTS.take()
     size = device_mtu() if "UD" in options else 4096
     words = [program, "-F", "-p", port, "-s", size, "-D", seconds, *options]
-    pair = stage.start_pair(words, words + ["localhost"], port)
+    pair = stage.start_pair(words, words + ["127.0.0.1"], port)
 
     def connected():
         reply = stage.resources()
@@ -116,7 +116,7 @@ def the_dead_are_noticed(stage):
     for moment in (0, 0.002, 0.3):
         port = PORTS.take()
         words = ["ib_send_bw", "-F", "-p", port, "-s", 4096, "-D", 20]
-        pair = stage.start_pair(words, words + ["localhost"], port)
+        pair = stage.start_pair(words, words + ["127.0.0.1"], port)
         require(poll_until(lambda: len(stage.clients()) == 2, 10), "no two clients")
         time.sleep(0.3)
         kill_daemon(stage)
@@ -139,7 +139,7 @@ def many_times(stage, seed):
             port = PORTS.take()
             size = chance.choice([64, 4096, 100000])
             words = ["ibv_rc_pingpong", "-g", 0, "-p", port, "-s", size, "-n", 2000, "-c"]
-            flows.append(stage.start_pair(words, words + ["localhost"], port))
+            flows.append(stage.start_pair(words, words + ["127.0.0.1"], port))
         time.sleep(chance.random() * 0.2)
         for pid in stage.daemons():
             os.kill(pid, signal.SIGKILL)

@@ -172,7 +172,7 @@ def pingpong(stage):
     """Data over the second device."""
     port = PORTS.take()
     words = ["ibv_rc_pingpong", "-d", "small", "-g", 1, "-p", port, "-n", 100]
-    stage.pair(words, [*words, "localhost"], port)
+    stage.pair(words, [*words, "127.0.0.1"], port)
 
 
 def watch_device(stage, device):

@@ -73,7 +73,7 @@ def pingpong_words(*options):
 def talk(stage, *options):
     """Two programs that begin now exchange data."""
     port, words = pingpong_words(*options)
-    stage.pair(words, words + ["localhost"], port)
+    stage.pair(words, words + ["127.0.0.1"], port)
 
 
 def no_bytes(stage):
@@ -113,10 +113,10 @@ def no_files(stage):
 def fills_in_traffic(stage):
     """It fills up under running programs; the daemon is killed; they return to the next one."""
     port, words = pingpong_words("-n", 10)
-    stage.pair(words, words + ["localhost"], port)
+    stage.pair(words, words + ["127.0.0.1"], port)
     port = PORTS.take()
     words = ["ib_send_bw", "-F", "-p", port, "-s", 4096, "-D", 4]
-    pair = stage.start_pair(words, words + ["localhost"], port)
+    pair = stage.start_pair(words, words + ["127.0.0.1"], port)
     require(poll_until(lambda: len(stage.clients()) == 2, 10), "no two clients")
     stage.fill()
     talk(stage)

@@ -248,7 +248,7 @@ CM_STAY = 75
 
 class Stage:
     """A private run-time directory and what runs in it."""
-    host = "localhost"  # how the client of a pair names the server
+    host = "127.0.0.1"  # how the client of a pair names the server
     gid = 0             # the index of the GIDs that a pair uses
 
     def __init__(self, idle_ms=500, **environment):

@@ -114,7 +114,7 @@ def carrier(stage):
     before = datagrams()
     server = stage.start(*one, environment={"VERBENA_LOG": "debug"})
     poll_until(lambda: port_listened(port), 20)
-    stage.run(*one, "localhost")
+    stage.run(*one, "127.0.0.1")
     text = server.expect(20 * SLOW)
     up = re.findall(r"link to process \d+ at slot \d+ is up(.*)", text)
     if os.environ.get("VERBENA_CARRIER") == "wire":
@@ -134,7 +134,7 @@ def many_pairs(stage, count):
         options = ["-e"] if index % 3 == 0 else []
         port = PORTS.take()
         one = words(transport, 1024, "-c", *options, port=port, iterations=2000)
-        began.append(stage.start_pair(one, one + ["localhost"], port))
+        began.append(stage.start_pair(one, one + ["127.0.0.1"], port))
     problems = []
     for one, two in began:
         try:

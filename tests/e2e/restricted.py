@@ -53,7 +53,7 @@ def pingpong(stage, *words):
     one = stage.start(*command)
     poll_until(lambda: not one.running() or port_listened(port, one.pid), 20)
     require(one.running(), tail(one.output()))
-    two = stage.start(*command, "localhost")
+    two = stage.start(*command, "127.0.0.1")
     texts = [process.expect(60 * SLOW) for process in (two, one)]
     for text in texts:
         require("iters in" in text and "invalid data" not in text, tail(text))
@@ -101,7 +101,7 @@ def own_pids():
         one = stage.start(*command)
         poll_until(lambda: not one.running() or port_listened(port), 20)
         require(one.running(), tail(one.output()))
-        two = stage.start(*command, "localhost")
+        two = stage.start(*command, "127.0.0.1")
         for process in (two, one):
             text = process.expect(60 * SLOW)
             require("iters in" in text and "invalid data" not in text, tail(text))

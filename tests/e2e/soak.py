@@ -90,7 +90,7 @@ def live(stage, chance, seconds):
             port = PORTS.take()
             PORTS.given.discard(port)
             words = [*chance.choice(PAIRS), "-p", port]
-            pairs.append(Life(stage, chance, (words, words + ["localhost"]), port))
+            pairs.append(Life(stage, chance, (words, words + ["127.0.0.1"]), port))
         while time.monotonic() < end and len(loners) < LONERS_AT_ONCE:
             loners.append(Life(stage, chance, (chance.choice(LONERS),)))
         for lives in (pairs, loners):

@@ -280,7 +280,7 @@ def one_user_space(stage, attached):
         require(os.readlink("/proc/self/ns/user") + "\n" not in spaces, "it's our own")
         port = PORTS.take()
         words = ["ibv_rc_pingpong", "-g", "0", "-c", "-s", "65536", "-n", "200", "-p", port]
-        for text in stage.pair(words, words + ["localhost"], port):
+        for text in stage.pair(words, words + ["127.0.0.1"], port):
             require("200 iters" in text, f"no result\n{tail(text)}")
     finally:
         first.kill()
@@ -301,7 +301,7 @@ def more_than_may_be_locked(stage):
     port = PORTS.take()
     words = ["prlimit", "--memlock=65536:65536", "ibv_rc_pingpong", "-g", "0", "-c", "-s",
              4 * 1024 * 1024, "-n", "10", "-p", port]
-    for text in stage.pair(words, words + ["localhost"], port):
+    for text in stage.pair(words, words + ["127.0.0.1"], port):
         require("10 iters" in text, f"no result\n{tail(text)}")
 
 

@@ -77,7 +77,7 @@ def exchange(stage, one, two, *command, pattern=None, forbidden=None):
     server = stage.start(*over_verbena(one, *words), plain=True,
                          environment={"VERBENA_LOG": "debug"})
     poll_until(lambda: not server.running() or port_listened(port), 20)
-    client = stage.start(*over_verbena(two, *words, "localhost"), plain=True)
+    client = stage.start(*over_verbena(two, *words, "127.0.0.1"), plain=True)
     text = stage.finish_pair(server, client, 60)[0]
     require(not pattern or re.search(pattern, text), f"no {pattern}\n{tail(text)}")
     require(not forbidden or forbidden not in text, f"{forbidden}\n{tail(text)}")

@@ -29,4 +29,6 @@ verbena_unit_test(hca_peer SOURCES ${hca_tests}/test_peer.c ${hca_src}/local/pee
 verbena_unit_test(hca_hazard SOURCES ${hca_tests}/test_hazard.c ${hca_src}/mem/hazard.c LIBS verbena_base)
 # Its source is in the test, which refuses it memory.
 verbena_unit_test(hca_link SOURCES ${hca_tests}/test_link.c LIBS verbena_hca)
+verbena_unit_test(hca_qp_timer SOURCES ${hca_tests}/test_qp_timer.c ${hca_src}/verbs/qp_timer.c
+	LIBS verbena_base)
 verbena_unit_test(hca_tags SOURCES ${hca_tests}/test_tags.c ${hca_src}/verbs/tags.c LIBS verbena_base)

@@ -13,8 +13,8 @@
  *   starved           receive_wait(): a message waits    receive_wait(); qp_fail(), RESET, the end;
  *                     for a receive                      leave_qp(), after fork()
  *   is_active         engine_watch_qp(): a request       scan_and_return(), when the carrier's
- *                     was started                        timer has ended; qp_timer_stop();
- *                                                        leave_qp()
+ *                     was started                        timer has ended and the QP wasn't used
+ *                                                        lately; qp_timer_stop(); leave_qp()
  * The first three change under qp.lock, and each is a fact within one or more of the states: an
  * event that is owed, an event that was raised, work for the thread that posts receives.
  * `is_active` says that the QP is on hca.active, or in the batch of the scan that is under way. It
@@ -164,6 +164,7 @@ struct qp {
 	struct list active;			 /* on hca.active; under hca.active_lock */
 	_Atomic bool is_active;			 /* on that list, or in a scan's batch */
 	uint32_t scan_acked GUARDED_BY(lock);	 /* sq.acked at the last scan */
+	uint32_t scan_posted GUARDED_BY(lock);	 /* sq.head at the last scan without requests */
 	uint64_t stalled_since GUARDED_BY(lock); /* ns when progress stopped; 0: it didn't */
 
 	struct wr_builder builder;

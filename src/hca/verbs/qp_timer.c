@@ -4,6 +4,12 @@
  * remembers how far each QP was, and a QP that made no progress between two scans began to stall at
  * the first. The carrier decides what a stall means (carrier.expire).
  *
+ * A QP whose requests have completed stays on the list for LINGER_NS if it was used since the last
+ * scan. Otherwise each request that follows a scan would wake the engine thread, whose scan finds
+ * the QP without requests again: 3,000 wake-ups a second beside a program that polls. Time is
+ * measured LINGER_NS less precisely for it. Only connected QPs stay, and only where no clock of a
+ * fabric's or limit of a rate's needs the scan that follows the request.
+ *
  * hca.active lists the QPs; qp.is_active says without a lock whether a QP is on it, or in the batch
  * of the scan that is under way.
  */
@@ -12,6 +18,8 @@
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/pace.h"
 #include "hca/verbs/qp.h"
+
+#define LINGER_NS 10000000ull
 
 uint64_t qp_stalled_ns(struct qp *qp, uint64_t now)
 {
@@ -32,6 +40,20 @@ static struct qp *qp_batch_next(struct hca *hca, struct list *batch)
 	return node ? container_of(node, struct qp, active) : NULL;
 }
 
+/* Whether a QP without requests stays on the list. */
+static bool qp_lingers(struct qp *qp, uint64_t now, uint64_t *next) REQUIRES(qp->lock)
+{
+	bool used = qp->sq.head != qp->scan_posted;
+
+	qp->scan_posted = qp->sq.head;
+	if (!used || (qp->type != IBV_QPT_RC && qp->type != IBV_QPT_UC) || qp->pace ||
+	    qp->hca->membership)
+		return false;
+	if (now + LINGER_NS < *next)
+		*next = now + LINGER_NS;
+	return true;
+}
+
 /* Runs the QP's timer, and puts the QP back on the list if it must be run again. hca.engine is
  * held. */
 static void scan_and_return(struct qp *qp, uint64_t now, uint64_t *next)
@@ -43,8 +65,10 @@ static void scan_and_return(struct qp *qp, uint64_t now, uint64_t *next)
 	bool keep = qp->carrier->expire(qp, now, next);
 
 	keep = keep || held || pace_is_late(qp);
-	if (!keep)
+	if (!keep) {
 		qp->stalled_since = 0;
+		keep = qp_lingers(qp, now, next);
+	}
 	lock_take(&hca->active_lock);
 	/* Cleared under qp.lock: the next thread that posts enters the list again. */
 	atomic_store(&qp->is_active, keep);
