@@ -40,14 +40,19 @@ static struct qp *qp_batch_next(struct hca *hca, struct list *batch)
 	return node ? container_of(node, struct qp, active) : NULL;
 }
 
+/* Whether it is a connected QP that sends. */
+static bool sends_connected(const struct qp *qp)
+{
+	return qp->type == IBV_QPT_RC || qp->type == IBV_QPT_UC || qp->type == IBV_QPT_XRC_SEND;
+}
+
 /* Whether a QP without requests stays on the list. */
 static bool qp_lingers(struct qp *qp, uint64_t now, uint64_t *next) REQUIRES(qp->lock)
 {
 	bool used = qp->sq.head != qp->scan_posted;
 
 	qp->scan_posted = qp->sq.head;
-	if (!used || (qp->type != IBV_QPT_RC && qp->type != IBV_QPT_UC) || qp->pace ||
-	    qp->hca->membership)
+	if (!used || !sends_connected(qp) || qp->pace || qp->hca->membership)
 		return false;
 	if (now + LINGER_NS < *next)
 		*next = now + LINGER_NS;
