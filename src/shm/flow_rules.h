@@ -43,6 +43,7 @@ enum flow_action {
 	FLOW_DONT_TRAP = 1, /* rules of lower priority are looked at, too */
 	FLOW_DROP = 2,
 	FLOW_COUNT = 4,
+	FLOW_EGRESS = 8, /* it is for what the user's queue pairs send, before all other rules */
 };
 
 enum { FLOW_WORDS = sizeof(struct flow_rule) / 8 };

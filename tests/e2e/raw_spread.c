@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "raw.h"
 
@@ -285,6 +286,72 @@ static void counts(struct rig *rig)
 	end_close(&end);
 }
 
+static void sends_to_5(struct rig *rig, struct end *end, uint32_t seed)
+{
+	rig_sync(rig);
+	if (rig->role == RIG_A)
+		frame_send(end, 5, seed); /* it completes with success, dropped or not */
+	rig_sync(rig);
+}
+
+/* Rules of A for frames on their way out that drop, let pass and count; then one of B, which counts
+ * what A sends. */
+static void leaving(struct rig *rig)
+{
+	struct ibv_counters_init_attr init = {0};
+	struct ibv_counter_attach_attr packets = {.counter_desc = IBV_COUNTER_PACKETS};
+	const struct ibv_flow_spec_action_drop drop = {.type = IBV_FLOW_SPEC_ACTION_DROP};
+	struct ibv_flow_spec_counter_action count = {.type = IBV_FLOW_SPEC_ACTION_COUNT};
+	struct rule drops = rule_to(5, 4), allows = rule_to(5, 2), counted = rule_to(5, 2);
+	struct ibv_flow *flow = NULL, *mine = NULL;
+	uint64_t value = 0;
+	struct end end;
+
+	CHECK(rig, (count.counters = ibv_create_counters(rig->ctx, &init)));
+	OK(rig, ibv_attach_counters_point_flow(count.counters, &packets, NULL));
+	drops.attr.flags = allows.attr.flags = counted.attr.flags = IBV_FLOW_ATTR_FLAGS_EGRESS;
+	rule_add(&drops, &drop, sizeof(drop));
+	rule_add(&drops, &count, sizeof(count));
+	rule_add(&counted, &count, sizeof(count));
+	raw_open(&end, rig);
+	if (rig->role == RIG_B) {
+		flow = flow_make(rig, end.qp, rule_to(5, 0));
+		for (uint64_t id = 0; id < 4; id++)
+			receive_post(&end, end.qp, id);
+	} else {
+		mine = flow_make(rig, end.qp, drops);
+	}
+	sends_to_5(rig, &end, 1); /* dropped */
+	for (int i = 0; rig->role == RIG_A && !value && i < 60000; i++) {
+		OK(rig, ibv_read_counters(count.counters, &value, 1, 0));
+		usleep(1000);
+	}
+	if (rig->role == RIG_A)
+		flow = flow_make(rig, end.qp, allows);
+	sends_to_5(rig, &end, 2); /* a rule of an earlier priority lets it pass */
+	if (rig->role == RIG_A) {
+		OK(rig, ibv_destroy_flow(flow));
+		OK(rig, ibv_destroy_flow(mine));
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_B) {
+		frame_expect(&end, end.qp->qp_num, 2);
+		mine = flow_make(rig, end.qp, counted);
+	}
+	sends_to_5(rig, &end, 3);
+	if (rig->role == RIG_B) {
+		frame_expect(&end, end.qp->qp_num, 3);
+		wc_none(&end, end.rcq);
+		OK(rig, ibv_destroy_flow(mine));
+		OK(rig, ibv_destroy_flow(flow));
+		OK(rig, ibv_read_counters(count.counters, &value, 1, 0));
+	}
+	CHECK_EQ(rig, value, 1); /* A: what it dropped; B: the last one */
+	OK(rig, ibv_destroy_counters(count.counters));
+	rig_sync(rig);
+	end_close(&end);
+}
+
 /* ------------------------------------------------------------------ completions */
 
 static void checksums(struct rig *rig)
@@ -439,8 +506,7 @@ static void builder(struct rig *rig)
 }
 
 const struct rig_test raw_spread_tests[] = {
-	{"spread", spread},	    {"wq_states", wq_states},
-	{"wq_overrun", wq_overrun}, {"counts", counts},
-	{"checksums", checksums},   {"tags", tags},
-	{"builder", builder},	    {NULL, NULL},
+	{"spread", spread}, {"wq_states", wq_states}, {"wq_overrun", wq_overrun},
+	{"counts", counts}, {"leaving", leaving},     {"checksums", checksums},
+	{"tags", tags},	    {"builder", builder},     {NULL, NULL},
 };

@@ -71,9 +71,11 @@ static void rules(struct rig *rig)
 	rule = rule_of(IBV_FLOW_ATTR_MC_DEFAULT, 0);
 	rule.attr.flags = IBV_FLOW_ATTR_FLAGS_DONT_TRAP;
 	NO_FLOW(end.qp, rule, EINVAL);
-	rule = rule_to(5, 0);
 	rule.attr.flags = IBV_FLOW_ATTR_FLAGS_EGRESS;
-	NO_FLOW(end.qp, rule, EOPNOTSUPP);
+	NO_FLOW(end.qp, rule, EINVAL);
+	rule = rule_to(5, 0);
+	rule.attr.flags = 8;
+	NO_FLOW(end.qp, rule, EINVAL);
 	rule.attr.flags = IBV_FLOW_ATTR_FLAGS_DONT_TRAP;
 	rule_add(&rule, &drop, sizeof(drop));
 	NO_FLOW(end.qp, rule, EINVAL);

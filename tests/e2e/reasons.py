@@ -28,8 +28,8 @@ CASES = {
         "raw", "overlaps", "another rule of this priority is for the same frames"),
     "a rule with a flow action": (
         "raw", "specifications", "flow actions (ACTION_HANDLE) aren't supported"),
-    "a rule for frames on their way out": (
-        "raw", "rules", "rules for frames on their way out aren't supported"),
+    "a rule for all frames on their way out": (
+        "raw", "rules", "only normal rules describe frames, or have flags"),
     "counters for a flow that exists": (
         "raw", "counters", "counters aren't attached to a flow that exists"),
     "an allocator without memory": (

@@ -296,6 +296,7 @@ static void show_flow(const struct flow *flow, struct text *out)
 	json_flag(out, "drops", rule.actions & FLOW_DROP);
 	json_flag(out, "counts", rule.actions & FLOW_COUNT);
 	json_flag(out, "passes", rule.actions & FLOW_DONT_TRAP);
+	json_flag(out, "egress", rule.actions & FLOW_EGRESS);
 	json_number(out, "tag", rule.tag);
 }
 

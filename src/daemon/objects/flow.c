@@ -28,7 +28,8 @@ static bool has_unknown(const struct proto_create_flow *body)
 
 	return body->type > IBV_FLOW_ATTR_SNIFFER || body->size > sizeof(body->specs) ||
 	       body->port != 1 || memcmp(body->reserved, none, sizeof(none)) ||
-	       body->flags & ~(uint32_t)IBV_FLOW_ATTR_FLAGS_DONT_TRAP;
+	       body->flags &
+		       ~(uint32_t)(IBV_FLOW_ATTR_FLAGS_DONT_TRAP | IBV_FLOW_ATTR_FLAGS_EGRESS);
 }
 
 /* Checks what the client sent, and fills the rule but for its handle. *tags: it gives a tag. */
@@ -45,7 +46,7 @@ static int rule_of(const struct proto_create_flow *body, const struct qp *qp,
 
 	if (err)
 		return err;
-	if (body->type != IBV_FLOW_ATTR_NORMAL && (actions.describes || passes))
+	if (body->type != IBV_FLOW_ATTR_NORMAL && (actions.describes || body->flags))
 		return -EINVAL;
 	if (passes && actions.drops)
 		return -EINVAL;
@@ -56,7 +57,8 @@ static int rule_of(const struct proto_create_flow *body, const struct qp *qp,
 		.device = (uint16_t)device->index,
 		.priority = body->priority,
 		.type = (uint8_t)body->type,
-		.actions = (passes ? FLOW_DONT_TRAP : 0) | (actions.drops ? FLOW_DROP : 0) |
+		.actions = (body->flags & IBV_FLOW_ATTR_FLAGS_EGRESS ? FLOW_EGRESS : 0) |
+			   (passes ? FLOW_DONT_TRAP : 0) | (actions.drops ? FLOW_DROP : 0) |
 			   (actions.counts ? FLOW_COUNT : 0),
 		.size = body->size,
 	};
@@ -78,7 +80,7 @@ static bool rule_contradicts(const struct request *request, const struct flow_ru
 	for (uint32_t i = 0; i < places; i++) {
 		if (!flows_read(flows, i, &other) || other.type != rule->type ||
 		    other.device != rule->device || other.priority != rule->priority ||
-		    (other.actions ^ rule->actions) & FLOW_DONT_TRAP ||
+		    (other.actions ^ rule->actions) & (FLOW_DONT_TRAP | FLOW_EGRESS) ||
 		    atomic_load_explicit(&flows->user[other.qpn >> LIMIT_QP_BITS],
 					 memory_order_relaxed) != user)
 			continue;

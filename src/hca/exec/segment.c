@@ -37,6 +37,7 @@ struct segment {
 	/* Of this user's processes only. */
 	struct level_rule *rules GUARDED_BY(lock);
 	uint32_t count GUARDED_BY(lock), room GUARDED_BY(lock);
+	bool has_egress GUARDED_BY(lock); /* some of them are for what is sent */
 };
 
 /* A frame, as the rules see it. */
@@ -127,6 +128,7 @@ static void segment_add(struct segment *segment, const struct flow_rule *rule)
 		segment->room = room;
 	}
 	segment->rules[segment->count++] = (struct level_rule){rule_level(rule), *rule};
+	segment->has_egress |= rule->actions & FLOW_EGRESS;
 }
 
 static int compare_levels(const void *a, const void *b)
@@ -188,6 +190,7 @@ static void segment_refresh(struct hca *hca, struct segment *segment) REQUIRES(s
 	segment->changes = changes;
 	segment->old_changes = old_changes;
 	segment->count = 0;
+	segment->has_egress = false;
 	uint64_t user = tables_user(&tables, hca->slot);
 
 	if (!user)
@@ -208,7 +211,9 @@ static bool rule_applies(const struct flow_rule *rule, const struct seen *seen)
 	bool self = rule->qpn == seen->source_qpn;
 	bool group = ether_is_group(seen->parsed.outer.mac);
 
-	if (rule->device != seen->device || (self && seen->blocks_self && group))
+	if (rule->device != seen->device)
+		return false;
+	if (self && seen->blocks_self && group && !(rule->actions & FLOW_EGRESS))
 		return false;
 	switch (rule->type) {
 	case IBV_FLOW_ATTR_NORMAL:
@@ -246,22 +251,20 @@ static void steering_drop(struct steering *steering, uint32_t level)
 	steering->n = kept;
 }
 
-/* Finds the rules that take the frame: all of the first level that has one which keeps the frame,
- * those before it that let it pass, and sniffers. */
-static void frame_steer(struct hca *hca, const struct seen *seen, struct steering *steering)
+/* Finds the rules that take the frame, of those for what is sent, or of the others: all of the
+ * first level that has one which keeps the frame, those before it that let it pass, and sniffers.
+ */
+static void rules_take(const struct segment *segment, const struct seen *seen, bool egress,
+		       struct steering *steering) REQUIRES(segment->lock)
 {
-	struct segment *segment = hca->segment;
 	uint32_t level = UINT32_MAX;
 	bool drops = false;
 
-	steering->n = 0;
-	lock_take(&segment->lock);
-	segment_refresh(hca, segment);
 	for (uint32_t i = 0; i < segment->count; i++) {
 		const struct level_rule *at = &segment->rules[i];
 
 		if ((at->level > level && at->level < LEVEL_SNIFFER) ||
-		    !rule_applies(&at->rule, seen))
+		    !(at->rule.actions & FLOW_EGRESS) == egress || !rule_applies(&at->rule, seen))
 			continue;
 		steering_add(steering, at);
 		if (at->level == LEVEL_SNIFFER || at->rule.actions & FLOW_DONT_TRAP)
@@ -269,21 +272,55 @@ static void frame_steer(struct hca *hca, const struct seen *seen, struct steerin
 		level = at->level;
 		drops |= at->rule.actions & FLOW_DROP;
 	}
-	lock_give(&segment->lock);
 	if (drops)
 		steering_drop(steering, level);
+}
+
+static bool steering_drops(const struct steering *steering)
+{
+	for (uint32_t i = 0; i < steering->n; i++)
+		if (steering->to[i].actions & FLOW_DROP)
+			return true;
+	return false;
+}
+
+/* Finds the rules that take the frame on its way out, and, if none of them drops it, those that
+ * take it then. */
+static void frame_steer(struct hca *hca, const struct seen *seen, struct steering *out,
+			struct steering *steering)
+{
+	struct segment *segment = hca->segment;
+
+	out->n = steering->n = 0;
+	lock_take(&segment->lock);
+	segment_refresh(hca, segment);
+	if (unlikely(segment->has_egress && !seen->is_from_outside))
+		rules_take(segment, seen, true, out);
+	if (likely(!steering_drops(out)))
+		rules_take(segment, seen, false, steering);
+	lock_give(&segment->lock);
 }
 
 /* ------------------------------------------------------------------ sending */
 
 /* Writes the slots to which the frame goes into the fanout. Returns the QP that it is for, if it is
- * one only, else 0. Rules that drop have to see a frame only if they count. */
-static uint32_t steering_slots(const struct steering *steering, struct fanout *fanout)
+ * one only, else 0. Rules that drop, and those for what is sent, have to see a frame only if they
+ * count. */
+static uint32_t steering_slots(const struct steering *out, const struct steering *steering,
+			       struct fanout *fanout)
 {
 	uint32_t only = 0;
 	bool several = false;
 
 	memset(fanout->left, 0, sizeof(fanout->left));
+	for (uint32_t i = 0; i < out->n; i++) {
+		uint32_t slot = out->to[i].qpn >> LIMIT_QP_BITS;
+
+		if (slot >= LIMIT_SLOTS || !(out->to[i].actions & FLOW_COUNT))
+			continue;
+		fanout->left[slot / 64] |= 1ull << slot % 64;
+		several = true;
+	}
 	for (uint32_t i = 0; i < steering->n; i++) {
 		const struct steered *s = &steering->to[i];
 		uint32_t slot = s->qpn >> LIMIT_QP_BITS;
@@ -316,7 +353,7 @@ static enum step segment_begin(struct qp *qp, struct send_wqe *wqe, const struct
 {
 	uint8_t head[ETHER_LOOK];
 	size_t n = wqe->length < sizeof(head) ? wqe->length : sizeof(head);
-	struct steering steering;
+	struct steering out, steering;
 	struct seen seen = {
 		.device = qp->context->device_index,
 		.source_qpn = qp_number(qp),
@@ -329,8 +366,9 @@ static enum step segment_begin(struct qp *qp, struct send_wqe *wqe, const struct
 	if (!copy_gather(head, local, count, 0, n))
 		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
 	ether_parse(head, n, &seen.parsed);
-	frame_steer(qp->hca, &seen, &steering);
-	leaves = frame_leaves(atomic_load_explicit(&qp->hca->interface, memory_order_acquire),
+	frame_steer(qp->hca, &seen, &out, &steering);
+	leaves = !steering_drops(&out) &&
+		 frame_leaves(atomic_load_explicit(&qp->hca->interface, memory_order_acquire),
 			      &seen, &steering);
 	if (leaves)
 		err = interface_send(qp->hca, local, count, wqe->length,
@@ -340,7 +378,7 @@ static enum step segment_begin(struct qp *qp, struct send_wqe *wqe, const struct
 				     err == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
 	if (capture_on(qp->hca))
 		capture_show_frame(qp, wqe, local, count, leaves);
-	wqe->ud.remote_qpn = steering_slots(&steering, qp->fanout);
+	wqe->ud.remote_qpn = steering_slots(&out, &steering, qp->fanout);
 	wqe->flags |= SEND_BEGUN;
 	qp->ud_psn++;
 	return STEP_DONE;
@@ -429,6 +467,20 @@ static void frame_take_one(struct hca *hca, const struct steering *steering, uin
 	frame_deliver(hca, qp, in);
 }
 
+/* Counts a frame that was sent by the rules of this process. */
+static void frame_count_sent(struct hca *hca, const struct steering *out, uint32_t length)
+	REQUIRES(hca->engine)
+{
+	for (uint32_t i = 0; i < out->n; i++) {
+		const struct steered *s = &out->to[i];
+		const struct qp *qp = hca->qps[s->qpn & (LIMIT_QPS_PER_SLOT - 1)];
+
+		if (s->qpn >> LIMIT_QP_BITS == hca->slot && s->actions & FLOW_COUNT && qp &&
+		    qp_number(qp) == s->qpn)
+			flow_rule_count(qp, s->handle, length);
+	}
+}
+
 static bool steering_has_slot(const struct steering *steering, uint32_t slot)
 {
 	for (uint32_t i = 0; i < steering->n; i++)
@@ -442,11 +494,12 @@ static bool steering_has_slot(const struct steering *steering, uint32_t slot)
 static void frame_arrive(struct hca *hca, struct arriving *in, struct seen *seen)
 	REQUIRES(hca->engine)
 {
-	struct steering steering;
+	struct steering out, steering;
 
 	in->seen = seen;
 	ether_parse(in->bytes, in->arrival.length, &seen->parsed);
-	frame_steer(hca, seen, &steering);
+	frame_steer(hca, seen, &out, &steering);
+	frame_count_sent(hca, &out, in->arrival.length);
 	if (capture_on(hca) && seen->is_from_outside && steering_has_slot(&steering, hca->slot))
 		capture_show_frame_came(hca, seen->device, in->bytes, in->arrival.length);
 	for (uint32_t i = 0; i < steering.n; i++)

@@ -40,20 +40,17 @@ static int flow_check(const struct qp *qp, const struct proto_create_flow *reque
 		return flow_refuse("the rule's type is unknown", EINVAL);
 	if (request->port != 1)
 		return flow_refuse("the device's only port is 1", EINVAL);
-	if (request->flags & ~(uint32_t)IBV_FLOW_ATTR_FLAGS_DONT_TRAP)
-		return flow_refuse(
-			"the only flag is DONT_TRAP: rules for frames on their way out aren't "
-			"supported",
-			EOPNOTSUPP);
+	if (request->flags &
+	    ~(uint32_t)(IBV_FLOW_ATTR_FLAGS_DONT_TRAP | IBV_FLOW_ATTR_FLAGS_EGRESS))
+		return flow_refuse("a flag is unknown: there are DONT_TRAP and EGRESS", EINVAL);
 	int err = -steer_check(request->specs, request->size, request->count, &actions, &why);
 
 	if (err)
 		return flow_refuse(why, err);
 	bool passes = request->flags & IBV_FLOW_ATTR_FLAGS_DONT_TRAP;
 
-	if (request->type != IBV_FLOW_ATTR_NORMAL && (actions.describes || passes))
-		return flow_refuse("only normal rules describe frames, or have the flag DONT_TRAP",
-				   EINVAL);
+	if (request->type != IBV_FLOW_ATTR_NORMAL && (actions.describes || request->flags))
+		return flow_refuse("only normal rules describe frames, or have flags", EINVAL);
 	return passes && actions.drops
 		       ? flow_refuse("a rule can't both drop frames and let them pass", EINVAL)
 		       : 0;
