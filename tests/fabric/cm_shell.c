@@ -11,7 +11,7 @@
  *   send COUNT                    one after the other: status= done=
  *   receive COUNT                 waits for so many: done=
  *   migration                     state= dlid= alternate=
- *   disconnect                    error=
+ *   disconnect, end               begins to disconnect; answers the peer's wish: error=
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -238,6 +238,17 @@ static void do_disconnect(char **words)
 	printf("error=%d\n", err);
 }
 
+/* The peer's disconnection. */
+static void do_end(char **words)
+{
+	int err = event_wait(RDMA_CM_EVENT_DISCONNECTED, NULL);
+
+	(void)words;
+	if (!err)
+		err = rdma_disconnect(id);
+	printf("error=%d\n", err);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(char **words);
@@ -252,6 +263,7 @@ static const struct {
 	{"receive", do_receive, 2},
 	{"migration", do_migration, 1},
 	{"disconnect", do_disconnect, 1},
+	{"end", do_end, 1},
 };
 
 static void line_run(char *line)
