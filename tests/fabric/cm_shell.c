@@ -22,7 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS = 8, RECEIVES = 64, BYTES = 64, PATIENCE_MS = 60000 };
+#include "lines.h"
+
+enum { RECEIVES = 64, BYTES = 64, PATIENCE_MS = 60000 };
 
 static struct rdma_event_channel *channel;
 static struct rdma_cm_id *listener, *id;
@@ -249,49 +251,18 @@ static void do_end(char **words)
 	printf("error=%d\n", err);
 }
 
-static const struct {
-	const char *name;
-	void (*run)(char **words);
-	int words;
-} commands[] = {
-	{"port", do_port, 1},
-	{"listen", do_listen, 3},
-	{"accept", do_accept, 1},
-	{"connect", do_connect, 5},
-	{"load", do_load, 3},
-	{"send", do_send, 2},
-	{"receive", do_receive, 2},
-	{"migration", do_migration, 1},
-	{"disconnect", do_disconnect, 1},
-	{"end", do_end, 1},
+static const struct command commands[] = {
+	{"port", do_port},	 {"listen", do_listen},	      {"accept", do_accept},
+	{"connect", do_connect}, {"load", do_load},	      {"send", do_send},
+	{"receive", do_receive}, {"migration", do_migration}, {"disconnect", do_disconnect},
+	{"end", do_end},
 };
-
-static void line_run(char *line)
-{
-	char *words[WORDS] = {0}, *rest = NULL;
-	int count = 0;
-
-	for (char *word = strtok_r(line, " \n", &rest); word && count < WORDS;
-	     word = strtok_r(NULL, " \n", &rest))
-		words[count++] = word;
-	for (size_t i = 0; count && i < sizeof commands / sizeof commands[0]; i++)
-		if (!strcmp(commands[i].name, words[0]) && count == commands[i].words) {
-			commands[i].run(words);
-			fflush(stdout);
-			return;
-		}
-	printf("unknown command\n");
-	fflush(stdout);
-}
 
 int main(void)
 {
-	char line[256];
-
 	channel = rdma_create_event_channel();
 	if (!channel)
 		return 1;
-	while (fgets(line, sizeof line, stdin))
-		line_run(line);
+	lines_run(commands, sizeof commands / sizeof commands[0]);
 	return 0;
 }
