@@ -3,7 +3,7 @@
  * A program of the connection manager that does what lines on its standard input say, one answer
  * for each, as verbs_shell does. One connection, RC, on a node of a fabric. Numbers are decimal.
  *
- *   port                          of the listener: error=
+ *   port                          nothing; says that the program runs: error=
  *   listen IP PORT                error=
  *   accept                        waits for a request and the connection: error=
  *   connect IP PORT LID OWN-LID   by this path: error=
