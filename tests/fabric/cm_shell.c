@@ -3,7 +3,7 @@
  * A program of the connection manager that does what lines on its standard input say, one answer
  * for each, as verbs_shell does. One connection, RC, on a node of a fabric. Numbers are decimal.
  *
- *   port                          of the listener: error=
+ *   port                          nothing; says that the program runs: error=
  *   listen IP PORT                error=
  *   accept                        waits for a request and the connection: error=
  *   connect IP PORT LID OWN-LID   by this path: error=
@@ -11,7 +11,7 @@
  *   send COUNT                    one after the other: status= done=
  *   receive COUNT                 waits for so many: done=
  *   migration                     state= dlid= alternate=
- *   disconnect                    error=
+ *   disconnect, end               begins to disconnect; answers the peer's wish: error=
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,7 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS = 8, RECEIVES = 64, BYTES = 64, PATIENCE_MS = 60000 };
+#include "lines.h"
+
+enum { RECEIVES = 64, BYTES = 64, PATIENCE_MS = 60000 };
 
 static struct rdma_event_channel *channel;
 static struct rdma_cm_id *listener, *id;
@@ -238,48 +240,29 @@ static void do_disconnect(char **words)
 	printf("error=%d\n", err);
 }
 
-static const struct {
-	const char *name;
-	void (*run)(char **words);
-	int words;
-} commands[] = {
-	{"port", do_port, 1},
-	{"listen", do_listen, 3},
-	{"accept", do_accept, 1},
-	{"connect", do_connect, 5},
-	{"load", do_load, 3},
-	{"send", do_send, 2},
-	{"receive", do_receive, 2},
-	{"migration", do_migration, 1},
-	{"disconnect", do_disconnect, 1},
-};
-
-static void line_run(char *line)
+/* The peer's disconnection. */
+static void do_end(char **words)
 {
-	char *words[WORDS] = {0}, *rest = NULL;
-	int count = 0;
+	int err = event_wait(RDMA_CM_EVENT_DISCONNECTED, NULL);
 
-	for (char *word = strtok_r(line, " \n", &rest); word && count < WORDS;
-	     word = strtok_r(NULL, " \n", &rest))
-		words[count++] = word;
-	for (size_t i = 0; count && i < sizeof commands / sizeof commands[0]; i++)
-		if (!strcmp(commands[i].name, words[0]) && count == commands[i].words) {
-			commands[i].run(words);
-			fflush(stdout);
-			return;
-		}
-	printf("unknown command\n");
-	fflush(stdout);
+	(void)words;
+	if (!err)
+		err = rdma_disconnect(id);
+	printf("error=%d\n", err);
 }
+
+static const struct command commands[] = {
+	{"port", do_port},	 {"listen", do_listen},	      {"accept", do_accept},
+	{"connect", do_connect}, {"load", do_load},	      {"send", do_send},
+	{"receive", do_receive}, {"migration", do_migration}, {"disconnect", do_disconnect},
+	{"end", do_end},
+};
 
 int main(void)
 {
-	char line[256];
-
 	channel = rdma_create_event_channel();
 	if (!channel)
 		return 1;
-	while (fgets(line, sizeof line, stdin))
-		line_run(line);
+	lines_run(commands, sizeof commands / sizeof commands[0]);
 	return 0;
 }

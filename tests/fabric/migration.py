@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from capture import Capture
+from capture import Capture, packets_of
 from cm import addressed
 from programs import Shell, connect, daemon_end, facts_of, lid, smp_write, start, table_entry_write
 from stage import main, poll_until, require
@@ -178,6 +178,7 @@ def over_connection(fabric):
                                                   "alternate": OTHER + 1}, "not armed")
     # The same again changes nothing.
     require(one.facts("load", OTHER + 1, ONE + 1) == {"event": "ROUTE_RESOLVED", "status": 0}, "load")
+    poll_until(lambda: len(list(packets_of(capture.path))) >= 4, "two LAPs and two APRs")
     capture.child.terminate()
     capture.end()
     is_dissected(capture.path)
@@ -191,6 +192,10 @@ def over_connection(fabric):
                 shell.facts("migration"))
     # The side that was connected to may not.
     require(other.facts("load", ONE, OTHER) == {"error": EINVAL}, "a LAP of the passive side")
+    # The disconnection takes the path that is left, in both directions.
+    other.tell("end")
+    require(one.facts("disconnect") == {"error": 0}, "disconnect")
+    require(facts_of(other.line()) == {"error": 0}, "the peer's disconnection")
     for shell in shells:
         shell.end()
     daemon_end(fabric)

@@ -30,7 +30,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { WORDS = 12, RECEIVES = 512, RECEIVE_BYTES = 8192, MEMORY = 8 << 20 };
+#include "lines.h"
+
+enum { RECEIVES = 512, RECEIVE_BYTES = 8192, MEMORY = 8 << 20 };
 
 static struct ibv_context *context;
 static struct ibv_pd *pd;
@@ -415,10 +417,7 @@ static void do_detach(char **words)
 
 /* ------------------------------------------------------------------ lines */
 
-static const struct command {
-	const char *name;
-	void (*run)(char **words);
-} commands[] = {
+static const struct command commands[] = {
 	{"port", do_port},	     {"gid", do_gid},
 	{"pkey", do_pkey},	     {"qp", do_qp},
 	{"connect", do_connect},     {"ready", do_ready},
@@ -431,28 +430,9 @@ static const struct command {
 	{"migration", do_migration},
 };
 
-static void line_run(char *line)
-{
-	char *words[WORDS] = {0}, *rest = NULL;
-	int count = 0;
-
-	for (char *word = strtok_r(line, " \n", &rest); word && count < WORDS - 1;
-	     word = strtok_r(NULL, " \n", &rest))
-		words[count++] = word;
-	for (size_t i = 0; count && i < sizeof commands / sizeof commands[0]; i++)
-		if (!strcmp(commands[i].name, words[0])) {
-			commands[i].run(words);
-			fflush(stdout);
-			return;
-		}
-	printf("unknown command\n");
-	fflush(stdout);
-}
-
 int main(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
-	char line[512];
 
 	memory = aligned_alloc(4096, MEMORY);
 	if (!list || !list[0] || !memory) {
@@ -472,7 +452,6 @@ int main(void)
 		perror("cannot open the device");
 		return 1;
 	}
-	while (fgets(line, sizeof line, stdin))
-		line_run(line);
+	lines_run(commands, sizeof commands / sizeof commands[0]);
 	return 0;
 }

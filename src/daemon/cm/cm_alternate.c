@@ -75,12 +75,14 @@ int cm_alternate_begin(struct cm_id *id, const uint8_t record[64])
 		return -EOPNOTSUPP;
 	if (!list_empty(&id->channel->queue))
 		return -EAGAIN;
+	cm_alternate_follow(id);
 	const struct cm_mad_path path = path_of_record(id, record);
 	int err = cm_load_alternate(machine_of(id), id->endpoint, &path, now_ms());
 
 	if (err)
 		return err;
 	id->alternate.own = true;
+	id->alternate.is_loaded = false;
 	id->alternate.path = path;
 	return 0;
 }
@@ -107,6 +109,7 @@ void cm_alternate_on_load(struct cm_id *id, const struct cm_mad *mad)
 	const struct cm_mad_path *theirs = &mad->alternate;
 	struct cm_mad_path path = *theirs;
 
+	cm_alternate_follow(id);
 	path.local_lid = theirs->remote_lid;
 	path.remote_lid = theirs->local_lid;
 	memcpy(path.local_gid, theirs->remote_gid, 16);
@@ -121,9 +124,33 @@ void cm_alternate_on_load(struct cm_id *id, const struct cm_mad *mad)
 		return;
 	}
 	id->alternate.own = false;
+	id->alternate.is_loaded = false;
 	id->alternate.path = path;
 	if (!ask_process(id))
 		cm_answer_alternate(machine_of(id), id->endpoint, CM_APR_REJECTED);
+}
+
+/* The messages go by one port of each node, the QP perhaps by others. */
+static bool is_by_same_ports(const struct cm_path *path, const struct cm_mad_path *alternate)
+{
+	return !memcmp(path->remote, alternate->remote_gid, 16) &&
+	       !memcmp(path->local, alternate->local_gid, 16);
+}
+
+void cm_alternate_follow(struct cm_id *id)
+{
+	const struct cm_mad_path *to = &id->alternate.path;
+	const struct process *process;
+
+	if (!id->alternate.is_loaded || !id->endpoint || !is_by_same_ports(&id->endpoint->path, to))
+		return;
+	process = process_by_slot(cm_id_service(id)->server, id->qpn >> LIMIT_QP_BITS);
+	if (!process || (uint16_t)process_read_qp(process, id->qpn).path != to->remote_lid)
+		return;
+	id->endpoint->path.remote_lid = (uint16_t)to->remote_lid;
+	id->endpoint->path.local_lid = (uint16_t)to->local_lid;
+	id->endpoint->path.sl = (uint8_t)to->sl;
+	id->endpoint->path.rate = (uint8_t)to->rate;
 }
 
 void cm_alternate_end(struct cm_id *id)
@@ -149,6 +176,7 @@ static struct cm_id *find_for(struct cm_service *service, uint32_t slot, uint32_
 static void take_result(struct cm_id *id, uint32_t status)
 {
 	cm_alternate_end(id);
+	id->alternate.is_loaded = !status;
 	if (id->alternate.own)
 		tell_program(id, (int)status);
 	else

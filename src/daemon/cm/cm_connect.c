@@ -297,6 +297,7 @@ int cm_command_disconnect(struct cm_request *request, void *response)
 	(void)response;
 	if (!id || !id->endpoint || id->type == CM_ID_UD)
 		return -EINVAL;
+	cm_alternate_follow(id);
 	cm_disconnect(cm_id_machine(id), id->endpoint,
 		      now_ms()); /* already disconnected: not an error */
 	return 0;

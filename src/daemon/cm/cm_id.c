@@ -159,6 +159,7 @@ void cm_id_free(struct cm_id *id)
 	neighbour_forget(&service->neighbours, &id->question);
 	cm_node_forget(&id->query);
 	cm_alternate_end(id);
+	cm_alternate_follow(id);
 	if (id->endpoint)
 		cm_close(&service->cm, id->endpoint, now_ms());
 	cm_ports_unbind(cm_id_ports(id), id);
@@ -221,6 +222,7 @@ bool cm_id_take_device(struct cm_id *id)
 static void remove_device(struct cm_id *id)
 {
 	neighbour_forget(&cm_id_service(id)->neighbours, &id->question);
+	cm_alternate_follow(id);
 	if (id->endpoint)
 		cm_close(&cm_id_service(id)->cm, id->endpoint, now_ms());
 	id->endpoint = NULL;

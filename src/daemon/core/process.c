@@ -154,14 +154,17 @@ pid_t process_pid_seen(const struct process *process, const struct process *peer
 struct pub_qp_view process_read_qp(const struct process *process, uint32_t qpn)
 {
 	struct pub_qp_view view = {0};
-	uint64_t words[2];
+	uint64_t words[offsetof(struct pub_qp, path) / sizeof(uint64_t) + 1];
 	off_t at = (off_t)(offsetof(struct pub, qp) +
 			   (size_t)(qpn & (LIMIT_QPS_PER_SLOT - 1)) * sizeof(struct pub_qp));
 
-	_Static_assert(offsetof(struct pub_qp, state) == 0 && offsetof(struct pub_qp, peer) == 8,
-		       "the first two words are what is read here");
+	_Static_assert(offsetof(struct pub_qp, state) == 0 && offsetof(struct pub_qp, peer) == 8 &&
+			       offsetof(struct pub_qp, path) % sizeof(uint64_t) == 0,
+		       "whole words are read here");
 	if (pread(process->table, words, sizeof(words), at) == sizeof(words))
-		view = (struct pub_qp_view){words[0], words[1]};
+		view = (struct pub_qp_view){
+			words[0], words[1],
+			words[offsetof(struct pub_qp, path) / sizeof(uint64_t)]};
 	return view;
 }
 

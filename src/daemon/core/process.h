@@ -115,7 +115,7 @@ pid_t process_pid_seen(const struct process *process, const struct process *peer
 
 /* The published entry of the queue pair with this number; all zero when it can't be read. */
 struct pub_qp_view {
-	uint64_t state, peer;
+	uint64_t state, peer, path;
 };
 struct pub_qp_view process_read_qp(const struct process *process, uint32_t qpn);
 
