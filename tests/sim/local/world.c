@@ -525,8 +525,9 @@ bool world_own_atomic(struct local_qp *lq, uint64_t at, const struct record_atom
 		      uint64_t *old)
 {
 	uint32_t offset;
-	/* Within one process the requester executes the request. */
-	struct request *r = lq->self ? executing(qp_of(lq)) : oracle_at(qp_of(lq), at, &offset);
+	/* Within one process the requester executes the request; only a liar asks the responder. */
+	bool by_requester = lq->self && !sim.plan.hostile;
+	struct request *r = by_requester ? executing(qp_of(lq)) : oracle_at(qp_of(lq), at, &offset);
 
 	return atomic_on(r, at, op, old, "world_own_atomic");
 }
