@@ -99,7 +99,7 @@ enum {
 	FAST_NS = 2000,	       /* in which a fast poller has made PET_POLLS polls */
 	PATIENCE_NS = 1000000, /* of empty polls, before the poller naps */
 	CROWD_PART = 3,
-	NAPS = 8,
+	NAPS = 4,
 	NAP_PART = 16,
 	NAP_YIELDS = 16,
 	NAP_MAX_NS = 2000000,
