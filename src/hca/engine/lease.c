@@ -196,21 +196,21 @@ static bool poller_touched(struct hca *hca, struct poller *p)
 }
 
 /* From now on it is counted anew how long yields take. */
-static void share_begin(struct poller *p, uint64_t now)
+static void poller_share_begin(struct poller *p, uint64_t now)
 {
 	p->share_since = now;
 	p->yielded = 0;
 }
 
-static void wait_begin(struct poller *p, uint64_t now)
+static void poller_wait_begin(struct poller *p, uint64_t now)
 {
 	p->since = now;
 	p->naps = 0;
-	share_begin(p, now);
+	poller_share_begin(p, now);
 }
 
 /* Yields the processor. Returns whether other threads want it. */
-static bool yield_to_crowd(struct poller *p, uint64_t now)
+static bool poller_yield(struct poller *p, uint64_t now)
 {
 	sched_yield();
 	uint64_t after = now_ns(), took = after - now;
@@ -221,19 +221,19 @@ static bool yield_to_crowd(struct poller *p, uint64_t now)
 	if (now - p->since <= PATIENCE_NS)
 		return false; /* what came during the yield hasn't been looked at */
 	if (after - p->share_since > PATIENCE_NS)
-		share_begin(p, after);
+		poller_share_begin(p, after);
 	p->longest = took * NAP_YIELDS < NAP_MAX_NS ? took * NAP_YIELDS : NAP_MAX_NS;
 	return crowded;
 }
 
-static void nap(struct hca *hca, struct poller *p)
+static void poller_nap(struct hca *hca, struct poller *p)
 {
 	uint64_t part = (now_ns() - p->since) / NAP_PART;
 
 	if (!atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed))
 		engine_release(hca);
 	sys_nanosleep(&(struct timespec){.tv_nsec = part < p->longest ? part : p->longest}, NULL);
-	share_begin(p, now_ns());
+	poller_share_begin(p, now_ns());
 }
 
 /* Yields the processor. Or naps, if the thread has waited for longer than PATIENCE_NS and other
@@ -243,18 +243,18 @@ static void give_way(struct hca *hca, struct poller *p)
 	uint64_t now = now_ns();
 
 	if (poller_progressed(hca, p) || !p->since)
-		wait_begin(p, now);
+		poller_wait_begin(p, now);
 	if (p->naps)
 		p->naps--;
-	if (!p->naps && yield_to_crowd(p, now))
+	if (!p->naps && poller_yield(p, now))
 		p->naps = NAPS;
 	p->napping = p->naps;
 	if (p->napping && poller_touched(hca, p)) {
-		wait_begin(p, now_ns());
+		poller_wait_begin(p, now_ns());
 		p->napping = false;
 	}
 	if (p->napping)
-		nap(hca, p);
+		poller_nap(hca, p);
 }
 
 /* For a thread that naps between polls: the engine thread may have handled what it waits for. If
@@ -267,7 +267,7 @@ static void look_up(const struct hca *hca, struct poller *p)
 	uint64_t now = now_ns();
 
 	p->napping = now - p->since > PATIENCE_NS;
-	wait_begin(p, now);
+	poller_wait_begin(p, now);
 }
 
 /* Arms the watchdog: it expires in `ns` unless it is armed again before. */
