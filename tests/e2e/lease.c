@@ -7,7 +7,7 @@
  * system calls; time isn't measured. In each round there is a sign of work, and a round has fewer
  * empty polls than the poller makes between two decisions whether to nap. So no round, however long
  * it takes, may end in a nap. Nor does a poller nap that is alone on its processor. Whether it is
- * alone is what the kernel's count of switches says, which this program replaces.
+ * alone is what the time says that yields take; this program yields itself instead of the kernel.
  *
  * Beside an armed CQ: messages for another CQ, which is polled, ring no doorbell; the armed CQ's
  * event comes although the thread that polls has stopped. Doorbells are counted, and the watchdog
@@ -28,7 +28,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 
@@ -67,16 +66,17 @@ static void count_naps(struct rig *rig)
 	naps = 0;
 }
 
-/* Each yield seems to have let another thread run; or none does. */
+/* Each yield lets another thread run for some time; or none does. */
 static _Atomic bool is_alone;
+static _Thread_local unsigned int yields;
 
-__attribute__((visibility("default"))) int getrusage(__rusage_who_t who, struct rusage *usage)
+__attribute__((visibility("default"))) int sched_yield(void)
 {
-	static _Atomic long switches;
+	double begun = now_ms();
 
-	(void)who;
-	memset(usage, 0, sizeof(*usage));
-	usage->ru_nivcsw = is_alone ? switches : (switches += 1000);
+	yields++;
+	while (!is_alone && now_ms() < begun + 0.1)
+		;
 	return 0;
 }
 
@@ -112,8 +112,9 @@ static void naps_without_work(struct rig *rig)
 static _Thread_local unsigned int settings; /* of timers */
 
 /* A thread that is alone on its processor doesn't nap: the program may wait for something that
- * Verbena doesn't see. Nor does it set the watchdog so often that this takes its time: a setting
- * costs up to 20 us. */
+ * Verbena doesn't see. (It believes that it isn't alone if the machine takes the processor from it
+ * just as it yields, which is rare.) Nor does it set the watchdog so often that this takes its
+ * time: a setting costs up to 20 us. */
 static void alone_without_work(struct rig *rig)
 {
 	struct end end;
@@ -126,10 +127,10 @@ static void alone_without_work(struct rig *rig)
 
 		is_alone = true;
 		count_naps(rig);
-		settings = 0;
-		while (now_ms() < begun + LONG_MS)
+		settings = yields = 0;
+		while (now_ms() < begun + LONG_MS || yields < 1000)
 			poll_in_vain(&end, EMPTY_POLLS);
-		CHECK_EQ(rig, naps, 0);
+		CHECK(rig, naps < 500);
 		CHECK(rig, settings < 5 + 2 * (now_ms() - begun));
 	}
 	rig_sync(rig);

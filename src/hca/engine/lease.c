@@ -65,10 +65,11 @@
  * The program may also wait for something that Verbena doesn't see, as MPI libraries do for
  * messages in shared memory of their own while they poll a CQ as well; then a nap delays the
  * program, and no sign of work ends the waiting. So a poller that is alone on its processor doesn't
- * nap: it would help no other thread. It isn't alone if half of its yields let another thread run,
- * which the kernel counts as involuntary switches. And a nap lasts 1/NAP_PART of the time that the
- * poller has waited already, but no longer than NAP_YIELDS times what the yield before it took, and
- * than NAP_MAX_NS: two pollers that share a processor nap for a short time only.
+ * nap: it would help no other thread. It isn't alone if its yields take 1/CROWD_PART of its time.
+ * Then it naps NAPS times before it yields again to see whether it is alone now: where other
+ * threads compute, a yield takes much longer than a nap. A nap lasts 1/NAP_PART of the time that
+ * the poller has waited already, but no longer than NAP_YIELDS times what the yield took, and than
+ * NAP_MAX_NS: two pollers that share a processor nap for a short time only.
  */
 #include "hca/engine/lease.h"
 
@@ -76,7 +77,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/timerfd.h>
 #include <time.h>
 
@@ -106,7 +106,8 @@ enum {
 	FAST_POLLS = 64,  /* the same of a fast poller: a look takes as long as an empty poll */
 	FAST_NS = 250,	  /* a fast poller's polls take less, on average between two looks */
 	PATIENCE_NS = 1000000, /* of empty polls, before the poller naps */
-	COUNTED_YIELDS = 8,    /* before the poller says whether it is alone */
+	CROWD_PART = 3,
+	NAPS = 4,
 	NAP_PART = 16,
 	NAP_YIELDS = 16,
 	NAP_MAX_NS = 2000000,
@@ -138,9 +139,10 @@ struct poller {
 	uint64_t clocked; /* ns, when it looked at the clock */
 	uint64_t petted;  /* ns, when it re-armed the watchdog */
 	bool napping;
-	bool counting;	     /* `yields` and `switches` are of this waiting */
-	unsigned int yields; /* since `switches` was read */
-	long switches;	     /* the kernel's count of involuntary switches */
+	unsigned int naps;    /* to come, before it yields again */
+	uint64_t longest;     /* that these may be, ns */
+	uint64_t share_since; /* ns; the yields since then took `yielded` ns */
+	uint64_t yielded;
 };
 
 /* initial-exec: one instruction instead of a call for each poll */
@@ -204,62 +206,66 @@ static bool poller_touched(struct hca *hca, struct poller *p)
 	return touched;
 }
 
-/* Whether other threads want this thread's processor: half of its yields let one run. False until
- * some have been counted; a thread that naps looks after each yield. */
-static bool poller_crowded(struct poller *p)
+/* From now on it is counted anew how long yields take. */
+static void poller_share_begin(struct poller *p, uint64_t now)
 {
-	struct rusage usage;
+	p->share_since = now;
+	p->yielded = 0;
+}
 
-	p->yields++;
-	if (p->counting && !p->napping && p->yields < COUNTED_YIELDS)
-		return false;
-	if (getrusage(RUSAGE_THREAD, &usage) < 0)
-		return true;
-	long switches = usage.ru_nivcsw - p->switches;
-	bool crowded = p->counting && switches * 2 >= (long)p->yields;
+static void poller_wait_begin(struct poller *p, uint64_t now)
+{
+	p->since = now;
+	p->naps = 0;
+	poller_share_begin(p, now);
+}
 
-	p->counting = true;
-	p->switches = usage.ru_nivcsw;
-	p->yields = 0;
+/* Yields the processor. Returns whether other threads want it. */
+static bool poller_yield(struct poller *p, uint64_t now)
+{
+	sched_yield();
+	uint64_t after = now_ns(), took = after - now;
+
+	p->yielded += took;
+	bool crowded = p->yielded * CROWD_PART >= after - p->share_since;
+
+	if (now - p->since <= PATIENCE_NS)
+		return false; /* what came during the yield hasn't been looked at */
+	if (after - p->share_since > PATIENCE_NS)
+		poller_share_begin(p, after);
+	p->longest = took * NAP_YIELDS < NAP_MAX_NS ? took * NAP_YIELDS : NAP_MAX_NS;
 	return crowded;
 }
 
-/* How long to nap after a yield that took `yielded`. */
-static uint64_t nap_ns(uint64_t waited, uint64_t yielded)
+static void poller_nap(struct hca *hca, struct poller *p)
 {
-	uint64_t nap = waited / NAP_PART, most = yielded * NAP_YIELDS;
+	uint64_t part = (now_ns() - p->since) / NAP_PART;
 
-	if (most > NAP_MAX_NS)
-		most = NAP_MAX_NS;
-	return nap < most ? nap : most;
+	if (!atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed))
+		engine_release(hca);
+	sys_nanosleep(&(struct timespec){.tv_nsec = part < p->longest ? part : p->longest}, NULL);
+	poller_share_begin(p, now_ns());
 }
 
-/* Yields the processor. Then naps, if the thread has waited for longer than PATIENCE_NS and other
+/* Yields the processor. Or naps, if the thread has waited for longer than PATIENCE_NS and other
  * threads want its processor. */
 static void give_way(struct hca *hca, struct poller *p)
 {
 	uint64_t now = now_ns();
 
-	if (poller_progressed(hca, p) || !p->since) {
-		p->since = now;
-		p->counting = false;
+	if (poller_progressed(hca, p) || !p->since)
+		poller_wait_begin(p, now);
+	if (p->naps)
+		p->naps--;
+	if (!p->naps && poller_yield(p, now))
+		p->naps = NAPS;
+	p->napping = p->naps;
+	if (p->napping && poller_touched(hca, p)) {
+		poller_wait_begin(p, now_ns());
+		p->napping = false;
 	}
-	uint64_t waited = now - p->since;
-
-	sched_yield();
-	p->napping = waited > PATIENCE_NS && poller_crowded(p);
-	if (!p->napping)
-		return;
-	if (poller_touched(hca, p)) {
-		p->since = now;
-		p->counting = p->napping = false;
-		return;
-	}
-	uint64_t nap = nap_ns(waited, now_ns() - now);
-
-	if (!atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed))
-		engine_release(hca);
-	sys_nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+	if (p->napping)
+		poller_nap(hca, p);
 }
 
 /* For a thread that naps between polls: the engine thread may have handled what it waits for. If
@@ -272,7 +278,7 @@ static void look_up(const struct hca *hca, struct poller *p)
 	uint64_t now = now_ns();
 
 	p->napping = now - p->since > PATIENCE_NS;
-	p->since = now;
+	poller_wait_begin(p, now);
 }
 
 /* Arms the watchdog: it expires in `ns` unless it is armed again before. */
