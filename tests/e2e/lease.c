@@ -69,12 +69,20 @@ static void count_naps(struct rig *rig)
 /* Each yield lets another thread run for some time; or none does. */
 static _Atomic bool is_alone;
 static _Thread_local unsigned int yields;
+/* The test in which the other end sends while this thread yields next; or NULL. */
+static _Thread_local struct rig *yields_in;
 
 __attribute__((visibility("default"))) int sched_yield(void)
 {
 	double begun = now_ms();
+	struct rig *rig = yields_in;
 
 	yields++;
+	if (rig) {
+		yields_in = NULL;
+		rig_sync(rig); /* the other end sends */
+		rig_sync(rig); /* it has sent */
+	}
 	while (!is_alone && now_ms() < begun + 0.1)
 		;
 	return 0;
@@ -235,21 +243,6 @@ timerfd_settime(int fd, int flags, const struct itimerspec *new, struct itimersp
 {
 	settings++;
 	return has_no_watchdog ? 0 : (int)syscall(SYS_timerfd_settime, fd, flags, new, old);
-}
-
-static _Thread_local struct rig *yields_in; /* the test in which this thread yields next */
-
-/* The other end sends while this thread yields for the first time. */
-__attribute__((visibility("default"))) int sched_yield(void)
-{
-	struct rig *rig = yields_in;
-
-	if (rig) {
-		yields_in = NULL;
-		rig_sync(rig); /* the other end sends */
-		rig_sync(rig); /* it has sent */
-	}
-	return (int)syscall(SYS_sched_yield);
 }
 
 /* Checks the count of doorbells: a message to a process that doesn't poll rings. */
