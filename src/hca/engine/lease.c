@@ -133,11 +133,10 @@ struct poller {
 	unsigned int stride;	/* how many these were at first */
 	bool slow;		/* polls take long: look at the clock with the next one again */
 	bool found_none;	/* since it looked at the clock */
-	bool fast; /* it polls fast and finds nothing, with the lease: every other pass is left out
-		    */
-	bool left_out;	  /* the last one was */
-	uint64_t clocked; /* ns, when it looked at the clock */
-	uint64_t petted;  /* ns, when it re-armed the watchdog */
+	bool fast;		/* it polls fast and finds nothing: every other pass is left out */
+	bool left_out;		/* the last one was */
+	uint64_t clocked;	/* ns, when it looked at the clock */
+	uint64_t petted;	/* ns, when it re-armed the watchdog */
 	bool napping;
 	unsigned int naps;    /* to come, before it yields again */
 	uint64_t longest;     /* that these may be, ns */
