@@ -252,7 +252,7 @@ static int answer_release(struct live *live, const struct request *request, stru
 	return 0;
 }
 
-static int answer_done(struct live *live, const struct request *request, struct answer *answer)
+static int answer_nothing(struct live *live, const struct request *request, struct answer *answer)
 {
 	(void)live;
 	(void)request;
@@ -285,12 +285,12 @@ static const struct operation {
 	[FUSE_RELEASE] = {answer_release, UP_TO(struct fuse_release_in, fh)},
 	[FUSE_OPENDIR] = {answer_open_directory, 0},
 	[FUSE_READDIR] = {answer_directory, UP_TO(struct fuse_read_in, size)},
-	[FUSE_RELEASEDIR] = {answer_done, 0},
+	[FUSE_RELEASEDIR] = {answer_nothing, 0},
 	[FUSE_STATFS] = {answer_statfs, 0},
 	[FUSE_FORGET] = {answer_silently, 0},
 	[FUSE_BATCH_FORGET] = {answer_silently, 0},
 	[FUSE_INTERRUPT] = {answer_silently, 0},
-	[FUSE_DESTROY] = {answer_done, 0},
+	[FUSE_DESTROY] = {answer_nothing, 0},
 };
 
 static int request_execute(struct live *live, const struct request *request, struct answer *answer)

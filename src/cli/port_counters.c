@@ -8,9 +8,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -136,8 +138,21 @@ static int directory_mount(struct directory *directory, const struct place *port
 	return live_mount(live, port, directory->name);
 }
 
+/* Whether this process, and so the program, gets orphans as children: it may wait for them all. */
+static bool orphans_are_adopted(void)
+{
+	int adopts = 0;
+
+	return getpid() == 1 || (!prctl(PR_GET_CHILD_SUBREAPER, &adopts) && adopts);
+}
+
 void port_counters_mount(const struct place *port)
 {
+	if (orphans_are_adopted()) {
+		log_info("no counters in /sys/class/infiniband: the process that serves them would "
+			 "become a child of the program");
+		return;
+	}
 	for (size_t i = 0; i < DIRECTORIES; i++) {
 		int error = port->error ? 0 : directory_mount(&directories[i], port);
 
@@ -148,7 +163,7 @@ void port_counters_mount(const struct place *port)
 	}
 }
 
-static void serve(void *context)
+static void directories_serve(void *context)
 {
 	struct live *lives[DIRECTORIES];
 
@@ -168,7 +183,8 @@ void port_counters_start(const char *path)
 			fds[count++] = &directories[i].live.fd;
 	if (!count)
 		return;
-	error = aside_start("verbena-counts", fds, count, serve, (void *)(uintptr_t)path);
+	error = aside_start("verbena-counts", fds, count, directories_serve,
+			    (void *)(uintptr_t)path);
 	if (error)
 		log_info("no counters in /sys/class/infiniband: no process to serve them: %s",
 			 strerror(-error));

@@ -10,8 +10,9 @@
 #include "cli/cover.h"
 
 /*
- * Mounts them in the directory of a port; once in a process. Where that can't be had (no FUSE) the
- * port has no such directories, and the log says why at level info.
+ * Mounts them in the directory of a port; once in a process. Where that can't be had (no FUSE), or
+ * the program would get a child by it, the port has no such directories, and the log says why at
+ * level info.
  */
 void port_counters_mount(const struct place *port);
 

@@ -14,7 +14,7 @@ import sys
 from lib import (PORTS, SANITIZE, SKIPPED, SLOW, VERBENA, Stage, Suite, need_programs, poll_until,
                  require, tail)
 from network import own_network
-from sysfs import Nobodys, may_be_nobody
+from sysfs import Nobodys, ServedNobodys, may_be_nobody
 
 PORT = "/sys/class/infiniband/verbena0/ports/1"
 DATA, SENT = "counters/port_xmit_data", "hw_counters/sent_pkts"
@@ -144,7 +144,8 @@ def nested_space(stage):
     """A program in a mount namespace of its own has them after the first program has ended."""
     path = os.path.join(stage.directory, "nested")
     os.mkfifo(path)
-    process = stage.start("unshare", "-m", "sh", "-c", f"(read x <{path}; cat {PORT}/{DATA}; echo end) &")
+    process = stage.start("unshare", "-m", "sh", "-c",
+                          f"(read x <{path}; cat {PORT}/{DATA}; echo end) &")
     require(process.wait(20 * SLOW) == 0, tail(process.output()))
     with open(path, "w", encoding="ascii") as file:
         file.write("\n")
@@ -168,6 +169,15 @@ def without_fuse(stage, hide):
     require(text.count("no FUSE file system can be had") == 2, tail(text))
 
 
+def first_process(stage):
+    """Process 1 may wait for all its children, so it gets none."""
+    script = ("import os\ntry:\n while True: os.wait()\nexcept ChildProcessError: print('none')\n"
+              f"print(os.path.exists('{PORT}/counters'))")
+    text = stage.run("unshare", "-p", "-f", "--mount-proc", VERBENA, "run", "python3", "-c", script,
+                     plain=True)
+    require(text.split() == ["none", "False"], tail(text))
+
+
 def main():
     """All cases."""
     if SANITIZE == "thread":
@@ -187,6 +197,7 @@ def main():
                            ("a mount namespace of one's own", nested_space),
                            ("the end", ends)):
         suite.case(name, function, stage)
+    suite.case("process 1", first_process, stage)
     suite.case("/dev/fuse is something else", without_fuse, stage,
                "mount --bind /dev/null /dev/fuse")
     suite.case("no /dev/fuse", without_fuse, stage,
@@ -198,6 +209,10 @@ def main():
         if stage.start("test", "-d", f"{PORT}/counters").wait(20 * SLOW) == 0:
             for name, function in (("perftest", perftest), ("files", files), ("the end", ends)):
                 suite.case(f"ordinary user: {name}", function, stage)
+        suite.stage_closed(stage)
+        stage = ServedNobodys()
+        if stage.start("test", "-d", f"{PORT}/counters").wait(20 * SLOW) == 0:
+            suite.case("root's daemon: files", files, stage)
         suite.stage_closed(stage)
     suite.end()
 

@@ -165,7 +165,7 @@ void show_status(const struct server *server, const struct show_for *who, struct
 	json_close(out, '}');
 }
 
-void show_counters(const struct server *server, struct text *out)
+void show_sum(const struct server *server, struct text *out)
 {
 	const struct show_for everybody = {.all = true};
 

@@ -18,6 +18,6 @@ struct show_for {
 void show_status(const struct server *server, const struct show_for *who, struct text *out);
 void show_resources(const struct server *server, const struct show_for *who, struct text *out);
 /* The sum of all users' counters, which everybody may see, as those of a card. */
-void show_counters(const struct server *server, struct text *out);
+void show_sum(const struct server *server, struct text *out);
 
 #endif
