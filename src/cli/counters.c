@@ -9,7 +9,7 @@
 #include "cli/ctl.h"
 #include "cli/table.h"
 
-static uint64_t counters_value(const json_t *counters, const char *group, const char *name)
+uint64_t counters_value(const json_t *counters, const char *group, const char *name)
 {
 	json_int_t value = ctl_integer(json_object_get(counters, group), name);
 

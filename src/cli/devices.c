@@ -56,6 +56,8 @@ void devices_show(int *mirror)
 	if (!error) {
 		attributes = classes_cover(status, mirror);
 		nodes = nodes_cover(status);
+		if (!attributes)
+			sysfs_serve();
 	}
 	/* Within another `verbena run` the program sees the outer one's. */
 	if (sysfs_has_devices(status))

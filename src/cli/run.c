@@ -4,8 +4,9 @@
  * librdmacm.so.1.
  *
  * Sets the environment (launch.h), shows the devices in /sys/class/infiniband and /dev/infiniband
- * (devices.h), and becomes the program by exec. No process of `verbena run` remains, but for a node
- * of a fabric the one that keeps its files up to date (follower.h). One thread.
+ * (devices.h), and becomes the program by exec. Of `verbena run` only the processes remain that keep
+ * files of /sys/class up to date: a port's counters (port_counters.h), and for a node of a fabric
+ * all of them (follower.h). One thread.
  */
 #include <errno.h>
 #include <getopt.h>

@@ -4,8 +4,9 @@
  *
  * A sysfs takes no new directories, so a tmpfs covers /sys/class and has the same names in it: each
  * class is bind-mounted from the host's, and the symbolic links of the host's own InfiniBand
- * devices are copied; they stay valid because they are at the same depth. Files whose contents only
- * a kernel could keep true (counters, the number of a device node) are missing.
+ * devices are copied; they stay valid because they are at the same depth. A port's counters are
+ * kept true by a process of ours (port_counters.h). A file whose contents only a kernel could keep
+ * true (the number of a device node) is missing.
  *
  * One thread.
  */
@@ -28,6 +29,7 @@
 #include "cli/cover.h"
 #include "cli/ctl.h"
 #include "cli/mirror.h"
+#include "cli/port_counters.h"
 #include "cli/space.h"
 #include "proto/limits.h"
 
@@ -214,6 +216,23 @@ static void put_empty(struct place *parent, const char *name)
 	place_leave(parent, &directory);
 }
 
+/* Adds the counters of the device's port. */
+static void put_counters(struct place *class, const json_t *facts)
+{
+	struct place device = place_enter(class, ctl_string(facts, "name"));
+	struct place ports = place_enter(&device, "ports");
+	char name[32];
+
+	snprintf(name, sizeof(name), "%d", (int)ctl_integer(facts, "port"));
+
+	struct place port = place_enter(&ports, name);
+
+	port_counters_mount(&port);
+	place_leave(&ports, &port);
+	place_leave(&device, &ports);
+	place_leave(class, &device);
+}
+
 /* One of the two classes: the daemon's devices, unless their names are taken, then the host's, if
  * there are any. */
 static void put_class(struct place *root, int from, const char *name, const json_t *devices,
@@ -229,8 +248,12 @@ static void put_class(struct place *root, int from, const char *name, const json
 
 		if (place_is_name(ctl_string(device, "name")) &&
 		    place_is_name(ctl_string(device, "node")) &&
-		    faccessat(class.fd, entry, F_OK, 0) < 0)
+		    faccessat(class.fd, entry, F_OK, 0) < 0) {
 			put_one(&class, device);
+			/* Processes don't count for each device, so the first has the sum. */
+			if (put_one == put_device && !i)
+				put_counters(&class, device);
+		}
 	}
 	if (!strcmp(name, "infiniband_verbs"))
 		place_put(&class, "abi_version", "%d", VERBS_ABI_VERSION);
@@ -277,4 +300,9 @@ int sysfs_cover_fabric(const json_t *status)
 	int error = space_detach("/sys");
 
 	return error ? error : cover_directory(CLASS, sysfs_fill_fabric, status);
+}
+
+void sysfs_serve(void)
+{
+	port_counters_start(CLASS);
 }

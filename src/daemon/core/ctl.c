@@ -142,6 +142,8 @@ static void ctl_answer(struct ctl *ctl)
 
 	if (op && !strcmp(op, "status"))
 		show_status(ctl->server, &who, &ctl->reply);
+	else if (op && !strcmp(op, "counters"))
+		show_sum(ctl->server, &ctl->reply);
 	else if (op && !strcmp(op, "resources"))
 		show_resources(ctl->server, &who, &ctl->reply);
 	else if (op && !strcmp(op, "stop"))

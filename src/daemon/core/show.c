@@ -165,6 +165,16 @@ void show_status(const struct server *server, const struct show_for *who, struct
 	json_close(out, '}');
 }
 
+void show_sum(const struct server *server, struct text *out)
+{
+	const struct show_for everybody = {.all = true};
+
+	json_open(out, NULL, '{');
+	json_flag(out, "ok", true);
+	counters_show_sum(server, &everybody, out);
+	json_close(out, '}');
+}
+
 /* ------------------------------------------------------------------ resources */
 
 /* How peers of the same user reach a region. */
