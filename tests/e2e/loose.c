@@ -365,6 +365,7 @@ static void flood(struct rig *rig, const struct end_options *opt, uint32_t size)
 
 	end_pair(&end, rig, opt);
 	if (rig->role == RIG_A) {
+		rig_sync(rig); /* the first messages find receives */
 		for (uint64_t posted = 0, done = 0; done < COUNT;) {
 			struct ibv_wc wc;
 
@@ -388,7 +389,9 @@ static void flood(struct rig *rig, const struct end_options *opt, uint32_t size)
 
 		for (uint64_t id = 0; id < 32; id++)
 			OK(rig, end_recv(&end, id, id * 1024, (uint32_t)before + size));
-		for (double quiet = now_ms(); now_ms() - quiet < 100;) {
+		rig_sync(rig);
+		/* The sender may get a processor late; what comes ends by silence. */
+		for (double quiet = now_ms(); last < 0 || now_ms() - quiet < 100;) {
 			uint32_t first, second;
 			struct ibv_wc wc;
 
@@ -403,7 +406,6 @@ static void flood(struct rig *rig, const struct end_options *opt, uint32_t size)
 			last = first;
 			OK(rig, end_recv(&end, wc.wr_id, wc.wr_id * 1024, (uint32_t)before + size));
 		}
-		CHECK(rig, last >= 0);
 		rig_sync(rig);
 	}
 	end_close(&end);
