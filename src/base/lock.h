@@ -12,10 +12,11 @@
  *   - The releasing thread stores word := 0, then loads lock_sleepers of the lock's bucket, and
  *     wakes a thread if it isn't 0. No barrier is between; the compiler keeps the order.
  *   - The sleeping thread raises lock_sleepers, then calls membarrier(PRIVATE_EXPEDITED), then
- * tries the lock once more. membarrier() executes a full barrier on every processor that runs a
- * thread of this process: a thread that has loaded lock_sleepers before it, has stored word := 0
- * before it, too. Where membarrier() is refused, a sleeping thread looks again each LOCK_LOOK_NS
- * instead. lock_sleepers is apart from the locks: the thread that takes a lock next may free it.
+ *     tries the lock once more. membarrier() executes a full barrier on every processor that runs
+ *     a thread of this process: a thread that has loaded lock_sleepers before it, has stored
+ *     word := 0 before it, too.
+ * Where membarrier() is refused, a sleeping thread looks again each LOCK_LOOK_NS instead.
+ * lock_sleepers is apart from the locks: the thread that takes a lock next may free it.
  */
 #ifndef VERBENA_BASE_LOCK_H
 #define VERBENA_BASE_LOCK_H

@@ -5,23 +5,13 @@
  * whose host has to do it; the sleeper as much again. While messages follow one another closely,
  * each side stays awake until the next one comes, and neither pays for that.
  *
- * A wait that turns out to be long has cost SPIN_NS in vain. After n such waits in a row, 2^n - 1
- * others are slept through (2^SPIN_MISSES_MAX - 1 at most), so that a side whose messages come
- * slowly, or that has no processor of its own, spends SPIN_NS for each 256th of them. Messages that
- * come in time take that back, one miss each.
+ * A process that waits awake for SPIN_NS, and gets no message meanwhile, has spent that time for
+ * nothing. After n such waits in a row it sleeps through 2^n - 1 others (2^SPIN_MISSES_MAX - 1 at
+ * most), so that a side whose messages come slowly, or that has no processor of its own, spends
+ * SPIN_NS for each 256th of them. Messages that come in time take that back, one miss each.
  *
- *   if (spin_begins(&spin, &until)) {
- *           came = look();
- *           if (!came) {
- *                   do
- *                           came = look();
- *                   while (!came && clock_ns() < until);
- *                   spin_ends(&spin, came);
- *           }
- *   }
- *
- * What is there at the first look says nothing about waiting: on one core for both sides, that is
- * all that ever comes.
+ * Callers use spin_look(), which is made of spin_begins() and spin_ends(). What is there at the
+ * first look says nothing about waiting: on one core for both sides, that is all that ever comes.
  *
  * Several threads may use one struct spin: a lost update costs one spin more or less.
  */
@@ -31,6 +21,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/clock.h"
 
@@ -68,6 +59,26 @@ static inline void spin_ends(struct spin *spin, bool came)
 		atomic_store_explicit(&spin->skip, (1u << misses) - 1, memory_order_relaxed);
 	}
 	atomic_store_explicit(&spin->misses, misses, memory_order_relaxed);
+}
+
+/* Looks, again and again for a moment if it is time to wait awake, until look(arg) gives something
+ * else than `none`. Returns that, or `none`: the caller sleeps then. */
+static inline ssize_t spin_look(struct spin *spin, ssize_t (*look)(void *arg), void *arg,
+				ssize_t none)
+{
+	uint64_t until;
+
+	if (!spin_begins(spin, &until))
+		return none;
+	ssize_t got = look(arg);
+
+	if (got != none)
+		return got;
+	do
+		got = look(arg);
+	while (got == none && clock_ns() < until);
+	spin_ends(spin, got != none);
+	return got;
 }
 
 #endif

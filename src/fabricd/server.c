@@ -173,26 +173,28 @@ static int wait_ms(const struct server *server)
 	return deadline - now < 60000 ? (int)(deadline - now) : 60000;
 }
 
-/* Waits for one event, for a moment without sleeping while they come quickly. One at a time: a
- * handler may free what another event is about. As epoll_pwait(). */
+/* A wait for one event. One at a time: a handler may free what another event is about. */
+struct event_wait {
+	int epoll;
+	struct epoll_event *event;
+	const sigset_t *signals;
+};
+
+static ssize_t event_look(void *arg)
+{
+	const struct event_wait *wait = arg;
+
+	return epoll_pwait(wait->epoll, wait->event, 1, 0, wait->signals);
+}
+
+/* Waits for one event, for a moment without sleeping while they come quickly. As epoll_pwait(). */
 static int event_await(struct server *server, struct epoll_event *event, const sigset_t *signals)
 {
+	struct event_wait wait = {server->epoll, event, signals};
 	const int ms = wait_ms(server);
-	uint64_t until;
+	ssize_t count = ms ? spin_look(&server->spin, event_look, &wait, 0) : 0;
 
-	if (ms && spin_begins(&server->spin, &until)) {
-		int count = epoll_pwait(server->epoll, event, 1, 0, signals);
-
-		if (count)
-			return count;
-		do
-			count = epoll_pwait(server->epoll, event, 1, 0, signals);
-		while (!count && clock_ns() < until);
-		spin_ends(&server->spin, count > 0);
-		if (count)
-			return count;
-	}
-	return epoll_pwait(server->epoll, event, 1, ms, signals);
+	return count ? (int)count : epoll_pwait(server->epoll, event, 1, ms, signals);
 }
 
 int server_serve(struct server *server)

@@ -158,22 +158,17 @@ EXPORT int umad_send(int portid, int agentid, void *umad, int length, int timeou
 /* Waiting awake, see base/spin.h. */
 static struct spin port_spin;
 
+static ssize_t port_look(void *arg)
+{
+	return poll(arg, 1, 0) == 1;
+}
+
 /* Whether a message is there, or comes within a moment. */
 static bool port_is_soon_ready(int portid)
 {
 	struct pollfd port = {.fd = portid, .events = POLLIN};
-	uint64_t until;
-	bool came;
 
-	if (!backend_current()->is_near || !spin_begins(&port_spin, &until))
-		return false;
-	if (poll(&port, 1, 0) == 1)
-		return true;
-	do
-		came = poll(&port, 1, 0) == 1;
-	while (!came && clock_ns() < until);
-	spin_ends(&port_spin, came);
-	return came;
+	return backend_current()->is_near && spin_look(&port_spin, port_look, &port, false);
 }
 
 static int port_wait(int portid, int timeout_ms)
@@ -191,24 +186,28 @@ EXPORT int umad_poll(int portid, int timeout_ms)
 	return timeout_ms && port_is_soon_ready(portid) ? 0 : port_wait(portid, timeout_ms);
 }
 
+struct reception {
+	int portid;
+	void *packet;
+	size_t bytes;
+};
+
+static ssize_t reception_look(void *arg)
+{
+	const struct reception *r = arg;
+
+	return backend_current()->packet_receive(r->portid, r->packet, r->bytes);
+}
+
 /* The next message, if it is there or comes within a moment; else -EAGAIN, or an error that
  * umad_poll() tells, too. */
 static ssize_t port_receive_soon(int portid, void *packet, size_t bytes)
 {
-	const struct umad_backend *backend = backend_current();
-	uint64_t until;
+	struct reception reception = {portid, packet, bytes};
 
-	if (!backend->is_near || !spin_begins(&port_spin, &until))
-		return -EAGAIN;
-	ssize_t got = backend->packet_receive(portid, packet, bytes);
-
-	if (got != -EAGAIN)
-		return got;
-	do
-		got = backend->packet_receive(portid, packet, bytes);
-	while (got == -EAGAIN && clock_ns() < until);
-	spin_ends(&port_spin, got != -EAGAIN);
-	return got;
+	return backend_current()->is_near
+		       ? spin_look(&port_spin, reception_look, &reception, -EAGAIN)
+		       : -EAGAIN;
 }
 
 EXPORT int umad_recv(int portid, void *umad, int *length, int timeout_ms)

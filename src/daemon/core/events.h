@@ -4,9 +4,8 @@
  * waits in a queue. The queue needs no limit of its own: it holds at most one link event for each
  * living link, one LINK_DOWN for each link event that was sent and has had none yet (the socket's
  * buffer bounds those), one event of each device event and of each slot to which there will be no
- * link, two for each capture under way, and one of each kind for each XRC target queue pair, and
- * one ALTERNATE. A
- * capturing program has such a socket as well, for the events of captured processes.
+ * link, two for each capture under way, one of each kind for each XRC target queue pair, and one
+ * ALTERNATE. A capturing program has such a socket as well, for the events of captured processes.
  */
 #ifndef VERBENA_DAEMON_CORE_EVENTS_H
 #define VERBENA_DAEMON_CORE_EVENTS_H

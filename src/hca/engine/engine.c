@@ -213,9 +213,8 @@ static uint64_t scan_fabric(struct hca *hca)
 {
 	uint64_t next = UINT64_MAX;
 
-	if (membership_due(hca->membership, now_ns(), &next)) {
+	if (membership_due(hca->membership, now_ns(), &next))
 		leave_to_control(hca, CONTROL_FABRIC);
-	}
 	return next;
 }
 

@@ -365,8 +365,7 @@ bool srq_give_back(struct srq *srq, const struct recv_wqe *wqe)
 	bool room = srq->rq.head - srq->rq.tail <= srq->rq.mask;
 
 	if (room)
-		memcpy(rq_at(&srq->rq, --srq->rq.tail), wqe,
-		       sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
+		receive_copy(rq_at(&srq->rq, --srq->rq.tail), wqe);
 	lock_give(&srq->lock);
 	return room;
 }
