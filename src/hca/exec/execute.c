@@ -119,6 +119,52 @@ enum ibv_wc_status execute_flush(const struct qp *qp, uint64_t addr, uint32_t le
 	return IBV_WC_SUCCESS;
 }
 
+static inline uint8_t flags_of_arrival(const struct arrival *arrival)
+{
+	if (arrival->has_imm)
+		return IBV_WC_WITH_IMM;
+	return arrival->invalidates ? IBV_WC_WITH_INV : 0;
+}
+
+/* Whether the receive has one segment, into which `length` bytes, at least one, fit. */
+static inline bool is_ordinary(const struct recv_wqe *wqe, uint32_t length)
+{
+	return wqe->num_sge == 1 && length <= wqe->length && length;
+}
+
+bool receive_message(struct qp *qp, const struct arrival *arrival, const uint8_t *payload)
+{
+	const struct recv_wqe *wqe = rq_at(&qp->rq, qp->rq.tail);
+	uint32_t length = arrival->length;
+
+	if (unlikely(qp->srq || qp->rq.tail == qp->rq.head || !is_ordinary(wqe, length)))
+		return false;
+	const struct ibv_sge place = {wqe->sge[0].addr, length, wqe->sge[0].lkey};
+	HAZARD_SCOPE(scope, qp);
+
+	if (unlikely(!hazard_push(&scope, place.lkey + 1)))
+		return false;
+	hazard_publish();
+	uint64_t at = mr_resolve_local(qp->hca, qp->pd_id, &place, IBV_ACCESS_LOCAL_WRITE);
+
+	if (unlikely(!at || !copy_piece((void *)(uintptr_t)at, payload, length)))
+		return false;
+	const struct cqe cqe = {
+		.wr_id = wqe->wr_id,
+		.status = IBV_WC_SUCCESS,
+		.opcode = IBV_WC_RECV,
+		.byte_len = length,
+		.imm = arrival->imm,
+		.qp_num = qp->ibv.qp_num,
+		.src_qp = arrival->src_qpn,
+		.wc_flags = flags_of_arrival(arrival),
+	};
+
+	qp->rq.tail++;
+	cq_add(qp->recv_cq, &cqe, arrival->solicited);
+	return true;
+}
+
 void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,
 		      enum ibv_wc_status status)
 {
@@ -134,9 +180,7 @@ void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct ar
 		.imm = arrival->imm,
 		.qp_num = qp->ibv.qp_num,
 		.src_qp = arrival->src_qpn,
-		.wc_flags = arrival->has_imm	   ? IBV_WC_WITH_IMM
-			    : arrival->invalidates ? IBV_WC_WITH_INV
-						   : 0,
+		.wc_flags = flags_of_arrival(arrival),
 	};
 
 	struct cq *cq = unlikely(qp->tagged != NULL) ? tagged_cq(qp) : qp->recv_cq;

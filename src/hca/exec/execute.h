@@ -87,6 +87,14 @@ static inline int receive_segments(const struct qp *qp, const struct recv_wqe *w
 			       scope);
 }
 
+/*
+ * The short way of a SEND that is here as a whole: takes the QP's next receive, fills it, and
+ * completes it. False: the message or the receive is none of the ordinary ones, or something is
+ * wrong; nothing has happened then, and the functions above find out what it is.
+ */
+bool receive_message(struct qp *qp, const struct arrival *arrival, const uint8_t *payload)
+	REQUIRES(qp->lock);
+
 /* Completes the receive with `status`; `arrival` describes its message. */
 void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,
 		      enum ibv_wc_status status) REQUIRES(qp->lock);

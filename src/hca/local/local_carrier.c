@@ -43,37 +43,44 @@ void local_take_carrying(struct hca *hca, struct link *link, struct ring_header 
 	local_take_record(hca, link, h, payload, room);
 }
 
-void local_take_record(struct hca *hca, struct link *link, struct ring_header *h,
-		       const uint8_t *payload, uint32_t room) REQUIRES(hca->engine)
+/* A record that isn't of a connected QP. */
+static __attribute__((noinline)) void take_other_record(struct hca *hca, struct link *link,
+							struct ring_header *h,
+							const uint8_t *payload, uint32_t room)
+	REQUIRES(hca->engine)
 {
-	uint32_t index = record_qpn(h->dst) & (LIMIT_QPS_PER_SLOT - 1);
-	struct qp *qp = hca->qps[index];
+	struct qp *qp = hca->qps[record_qpn(h->dst) & (LIMIT_QPS_PER_SLOT - 1)];
 
 	if (unlikely(h->kind & REC_XRC)) {
 		xrc_take_record(hca, link, h, payload, room);
-		return;
-	}
-
-	if (unlikely(h->kind == REC_UD && record_qpn(h->dst) == WIRE_MULTICAST_QPN)) {
+	} else if (unlikely(h->kind == REC_UD && record_qpn(h->dst) == WIRE_MULTICAST_QPN)) {
 		local_datagram_take_group(link, h, payload, room);
-		return;
-	}
-	if (unlikely(h->kind == REC_FRAME)) {
+	} else if (unlikely(h->kind == REC_FRAME)) {
 		segment_take(hca, link, h, payload, room);
-		return;
-	}
-	if (unlikely(!qp || h->kind >= REC_KINDS)) {
+	} else if (likely(h->kind == REC_UD && qp)) {
+		lock_take(&qp->lock);
+		local_datagram_take(qp, link, h, payload, room);
+		lock_give(&qp->lock);
+	} else {
 		if (h->kind == REC_UD)
 			datagram_count_fate(hca, DATAGRAM_STATE);
 		/* A record of the link itself; or the QP has ended, and the peer's timer fails its
 		 * requests. */
 		link_idle_record(link, h);
+	}
+}
+
+void local_take_record(struct hca *hca, struct link *link, struct ring_header *h,
+		       const uint8_t *payload, uint32_t room) REQUIRES(hca->engine)
+{
+	struct qp *qp = hca->qps[record_qpn(h->dst) & (LIMIT_QPS_PER_SLOT - 1)];
+
+	if (unlikely(h->kind >= REC_KINDS || h->kind == REC_UD || !qp)) {
+		take_other_record(hca, link, h, payload, room);
 		return;
 	}
 	lock_take(&qp->lock);
-	if (h->kind == REC_UD)
-		local_datagram_take(qp, link, h, payload, room);
-	else if (likely(local_link_of(qp) == link))
+	if (likely(local_link_of(qp) == link))
 		local_qp_record(&qp->local->core, h, payload, room);
 	if (unlikely(qp->type == IBV_QPT_XRC_SEND) && qp->xrc)
 		xrc_go_on(qp);

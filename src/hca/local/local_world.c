@@ -513,6 +513,15 @@ int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote
 
 /* ------------------------------------------------------------------ receives */
 
+bool world_receive_message(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload)
+{
+	const struct arrival arrival = record_arrival(h);
+	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
+	return receive_message(qp, &arrival, payload);
+}
+
 const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *room)
 {
 	struct qp *qp = qp_of_local(lq);

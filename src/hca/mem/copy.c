@@ -47,6 +47,29 @@ static __attribute__((noinline)) void vector_copy_pieces(uint8_t *to, const uint
 	vector_copy(to, from, n);
 }
 
+typedef uint8_t vector __attribute__((vector_size(16), aligned(1), may_alias));
+
+/* Copies 16 to 64 bytes: by vectors from both ends, that may overlap. Shorter than a call. */
+static inline void vectors_copy(uint8_t *to, const uint8_t *from, size_t n)
+{
+	const vector *in = (const vector *)from, *in_end = (const vector *)(from + n);
+	vector *out = (vector *)to, *out_end = (vector *)(to + n);
+
+	if (n <= 32) {
+		vector first = in[0], last = in_end[-1];
+
+		out[0] = first;
+		out_end[-1] = last;
+		return;
+	}
+	vector first = in[0], second = in[1], third = in_end[-2], last = in_end[-1];
+
+	out[0] = first;
+	out[1] = second;
+	out_end[-2] = third;
+	out_end[-1] = last;
+}
+
 static inline void bytes_copy(uint8_t *to, const uint8_t *from, size_t n)
 {
 	if (n >= 8 && n <= 16) { /* two words that may overlap */
@@ -58,7 +81,9 @@ static inline void bytes_copy(uint8_t *to, const uint8_t *from, size_t n)
 		memcpy(to + n - 8, &last, 8);
 		return;
 	}
-	if (n < STRING_LEAST)
+	if (n > 16 && n <= 64)
+		vectors_copy(to, from, n);
+	else if (n < STRING_LEAST)
 		vector_copy(to, from, n);
 	else if (unlikely(string_move_is_slow()))
 		vector_copy_pieces(to, from, n);
@@ -200,6 +225,25 @@ bool copy_scatter(const struct iovec *to, int count, size_t offset, const void *
 		return false;
 	guard_enter(place);
 	bool ok = iovec_scatter(to, count, offset, from, length);
+
+	guard_leave();
+	return ok;
+}
+
+GUARDED static bool piece_copy(void *to, const void *from, size_t length)
+{
+	bytes_copy(to, from, length);
+	return true;
+}
+
+bool copy_piece(void *to, const void *from, size_t length)
+{
+	guard_place_t place;
+
+	if (GUARD_SET(place))
+		return false;
+	guard_enter(place);
+	bool ok = piece_copy(to, from, length);
 
 	guard_leave();
 	return ok;

@@ -101,39 +101,38 @@ static bool push_overrun(struct cq *cq, bool raise)
 	return false;
 }
 
-bool cq_push(struct cq *cq, const struct cqe *cqe, bool solicited)
+void cq_stamp(struct cqe *cqe)
 {
-	bool event = false, first = false, raise = false;
+	cqe->timestamp = now_ns();
+}
 
-	lock_take(&cq->lock);
-	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
-	uint32_t used = head - atomic_load_explicit(&cq->tail, memory_order_relaxed);
+bool cq_add_full(struct cq *cq, const struct cqe *cqe, bool solicited)
+{
+	bool raise = false, room = make_room(cq, &raise);
 
-	if (unlikely(cq->overrun || used >= cq->depth) && !make_room(cq, &raise)) {
-		lock_give(&cq->lock);
-		return push_overrun(cq, raise);
-	}
-	struct cqe *place = &cq->ring[head & cq->mask];
+	lock_give(&cq->lock);
+	return room ? cq_push(cq, cqe, solicited) : push_overrun(cq, raise);
+}
 
-	*place = *cqe;
-	if (unlikely(cq->timestamps))
-		place->timestamp = now_ns();
-	atomic_store_explicit(&cq->head, head + 1, memory_order_release);
+void cq_add_armed(struct cq *cq, bool satisfies)
+{
+	bool event = false, first = false;
 
-	uint32_t arm = atomic_load_explicit(&cq->armed, memory_order_relaxed);
-
-	if (unlikely(arm != CQ_UNARMED) &&
-	    (arm == CQ_ARMED || solicited || cqe->status != IBV_WC_SUCCESS)) {
+	if (satisfies || atomic_load_explicit(&cq->armed, memory_order_relaxed) == CQ_ARMED) {
 		event = !cq->moderate_count || !cq_hold_back(cq, &first);
 		if (event)
 			set_armed(cq, CQ_UNARMED);
 	}
 	lock_give(&cq->lock);
-	if (unlikely(event))
+	if (event)
 		event_queue_push(&cq_channel(cq)->queue, cq, NULL, &cq->comp_reported);
-	if (unlikely(first))
+	if (first)
 		cq_moderation_begin(cq);
-	return true;
+}
+
+bool cq_push(struct cq *cq, const struct cqe *cqe, bool solicited)
+{
+	return cq_add(cq, cqe, solicited);
 }
 
 static inline void wc_fill(struct ibv_wc *wc, const struct cqe *cqe)

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/cpu.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/thread_safety.h"
@@ -135,6 +136,38 @@ static inline uint32_t cq_depth(struct cq *cq)
  * completion is lost then, the CQ stays in error, and IBV_EVENT_CQ_ERR is raised once.
  */
 bool cq_push(struct cq *cq, const struct cqe *cqe, bool solicited);
+
+/* Parts of cq_add(). The CQ keeps timestamps. The CQ is full, or has overrun: the result of
+ * cq_push(). The CQ is armed, and a completion was added: what that means for the event. The last
+ * two release cq.lock. */
+void cq_stamp(struct cqe *cqe);
+bool cq_add_full(struct cq *cq, const struct cqe *cqe, bool solicited) RELEASE(cq->lock);
+void cq_add_armed(struct cq *cq, bool satisfies) RELEASE(cq->lock);
+
+/* As cq_push(), for the paths that each small message takes: inlined always, because then the
+ * compiler builds the completion at its place. A copy of what was just built in narrow pieces would
+ * wait until these have left the processor's store buffer. */
+static inline __attribute__((always_inline)) bool cq_add(struct cq *cq, const struct cqe *cqe,
+							 bool solicited)
+{
+	lock_take(&cq->lock);
+	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+	uint32_t used = head - atomic_load_explicit(&cq->tail, memory_order_relaxed);
+
+	if (unlikely(cq->overrun || used >= cq->depth))
+		return cq_add_full(cq, cqe, solicited);
+	struct cqe *place = &cq->ring[head & cq->mask];
+
+	*place = *cqe;
+	if (unlikely(cq->timestamps))
+		cq_stamp(place);
+	atomic_store_explicit(&cq->head, head + 1, memory_order_release);
+	if (unlikely(cq_is_armed(cq)))
+		cq_add_armed(cq, solicited || cqe->status != IBV_WC_SUCCESS);
+	else
+		lock_give(&cq->lock);
+	return true;
+}
 
 /* Counts the completions that the calling thread has polled: a sign of work (engine.h). */
 extern _Thread_local uint32_t cq_taken

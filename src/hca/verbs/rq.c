@@ -55,6 +55,12 @@ static int rq_add_one(struct recv_queue *rq, const struct ibv_recv_wr *wr)
 
 	wqe->wr_id = wr->wr_id;
 	wqe->num_sge = wr->num_sge;
+	if (likely(wr->num_sge == 1)) {
+		wqe->sge[0] = wr->sg_list[0];
+		wqe->length = wr->sg_list[0].length;
+		rq->head++;
+		return 0;
+	}
 	for (int i = 0; i < wr->num_sge; i++) {
 		wqe->sge[i] = wr->sg_list[i];
 		length += wr->sg_list[i].length;

@@ -131,6 +131,7 @@ static bool totals_print(void)
 		{"full rings", totals.ring_full},
 		{"no receive", totals.rnr},
 		{"no tag at first", totals.unmatched},
+		{"SENDs the short way", totals.short_ways},
 		{"messages held", totals.holds},
 		{"no storage", totals.hold_refused},
 	};

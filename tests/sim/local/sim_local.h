@@ -549,8 +549,8 @@ struct totals {
 		hostile, ring_full, rnr, holds, hold_refused, refused_reads, calm, drains,
 		drained_late, lent, not_lent, forks, child_requests, mapped, imported,
 		refused_in_part, binds, windows_later, invalidated_by_peer, through_windows,
-		mapped_windows, wrong_windows, unmatched, carried, flushed_here, flushed_by_peer,
-		flushes_refused;
+		mapped_windows, wrong_windows, unmatched, short_ways, carried, flushed_here,
+		flushed_by_peer, flushes_refused;
 };
 extern struct totals totals;
 

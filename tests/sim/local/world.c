@@ -691,6 +691,31 @@ const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *r
 	return wqe;
 }
 
+/* As in the soft HCA, which refuses what isn't ordinary; here also at random. */
+bool world_receive_message(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload)
+{
+	struct qp *qp = qp_of(lq);
+	struct receive_queue *rq = qp->rq;
+
+	if (rq->shared || rq->tail == rq->head || world_head_bytes(lq) || rng_chance(&sim.rng, 30))
+		return false;
+	const struct recv_wqe *wqe = &rq->at[rq->tail % (2 * RECV_DEPTH)].wqe;
+	const struct arrival arrival = record_arrival(h);
+	struct iovec place[LIMIT_SGE];
+
+	if (h->length > wqe->length)
+		return false;
+	WORLD_MEMORY(memory, lq);
+	int count = world_receive_segments(lq, wqe, h->length, place);
+
+	if (count < 0 || !world_scatter(lq, place, count, 0, payload, h->length))
+		return false;
+	rq->tail++;
+	oracle_received(qp, (uint32_t)wqe->wr_id, &arrival, IBV_WC_SUCCESS);
+	totals.short_ways++;
+	return true;
+}
+
 uint32_t world_head_bytes(const struct local_qp *lq)
 {
 	return sim.plan.pair[qp_of((struct local_qp *)lq)->pair].heads ? LOCAL_HEAD_BYTES : 0;

@@ -147,6 +147,8 @@ void local_qp_record(struct local_qp *lq, const struct ring_header *h, const uin
 	} else if (likely(record_epoch(h->dst) == lq->epoch)) {
 		if (h->flags & REC_ACKS)
 			local_take_ack(lq, h->ack);
+		if (likely(local_take_message(lq, h, payload, room)))
+			return;
 		if (h->kind >= REC_ACK)
 			local_take_response(lq, h, payload, room);
 		else

@@ -175,6 +175,33 @@ static void close_gap(struct local_qp *lq, const struct ring_header *h)
 	}
 }
 
+/* Whether the QP accepts requests, and the first one was reported if it had to be. */
+static inline bool has_met(const struct local_qp *lq)
+{
+	return lq->state == IBV_QPS_RTS || (lq->state == IBV_QPS_RTR && lq->arrived_msn);
+}
+
+/* Whether the request is a SEND that nothing precedes, of the life of the peer's QP that earlier
+ * requests came from, and the whole message is here. */
+static inline bool is_ready_message(const struct local_qp *lq, const struct ring_header *h,
+				    uint32_t room)
+{
+	return h->kind == REC_SEND && !(h->flags & REC_INVALIDATE) && h->length <= room &&
+	       h->msn == lq->arrived_msn && record_epoch(h->src) == lq->sender_epoch &&
+	       has_met(lq) && lq->responder == LOCAL_OPEN && lq->flow == LOCAL_TAKES &&
+	       list_empty(&lq->held) && lq->type != IBV_QPT_XRC_RECV;
+}
+
+bool local_take_message(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
+			uint32_t room)
+{
+	if (unlikely(!is_ready_message(lq, h, room) || !world_receive_message(lq, h, payload)))
+		return false;
+	lq->arrived_msn++;
+	local_request_done(lq);
+	return true;
+}
+
 void local_take_request(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			uint32_t room)
 {

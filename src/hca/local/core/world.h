@@ -195,6 +195,11 @@ int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote
 
 /* ------------------------------------------------------------------ receives */
 
+/* The short way of a SEND: takes the next receive, fills it with the message `h`, and completes it.
+ * False: the message or the receive is none of the ordinary ones, or something is wrong. Nothing
+ * has happened then, and the calls below find out what it is. [shared] */
+bool world_receive_message(struct local_qp *lq, const struct ring_header *h,
+			   const uint8_t *payload);
 /* Takes the next receive; NULL: there is none. It stays where it is, or is copied to `room`, until
  * the core's call ends; world_receive_keep() makes it valid beyond that. */
 const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *room);
