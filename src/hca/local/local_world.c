@@ -358,6 +358,35 @@ int world_receive_segments(struct local_qp *lq, const struct recv_wqe *wqe, uint
 	return receive_segments(qp_of_local(lq), wqe, length, out, &scope);
 }
 
+static __attribute__((noinline)) bool put_segments(struct local_qp *lq, const struct send_wqe *wqe,
+						   void *to)
+{
+	WORLD_MEMORY(memory, lq);
+	struct iovec local[LIMIT_SGE];
+	int count = world_request_segments(lq, wqe, 0, local);
+
+	return count >= 0 && copy_gather(to, local, count, 0, wqe->length);
+}
+
+/* One segment goes the short way, because nearly every message has one. */
+bool world_put_message(struct local_qp *lq, const struct send_wqe *wqe, void *to)
+{
+	const uint16_t elsewhere = SEND_INLINE | SEND_BORROWED | SEND_OFFLOADED;
+
+	if (unlikely(wqe->flags & elsewhere || wqe->num_sge != 1 || !wqe->length))
+		return put_segments(lq, wqe, to);
+	const struct qp *qp = qp_of_local(lq);
+	HAZARD_SCOPE(scope, qp);
+
+	if (unlikely(!hazard_push(&scope, wqe->sge[0].lkey + 1)))
+		return false;
+	hazard_publish();
+	uint64_t at = mr_resolve_local(qp->hca, qp->pd_id, wqe->sge, 0);
+
+	return likely(at) ? copy_piece(to, (void *)(uintptr_t)at, wqe->length)
+			  : put_segments(lq, wqe, to);
+}
+
 bool world_gather(struct local_qp *lq, void *to, const struct iovec *from, int count, size_t offset,
 		  size_t length)
 {

@@ -88,8 +88,8 @@ void sq_free(struct send_queue *sq)
 
 /* ------------------------------------------------------------------ completing */
 
-static void push_cqe(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc_status status)
-	REQUIRES(qp->lock)
+static __attribute__((noinline)) void push_cqe(struct qp *qp, const struct send_wqe *wqe,
+					       enum ibv_wc_status status) REQUIRES(qp->lock)
 {
 	if (unlikely(wqe->flags & SEND_OFFLOADED)) {
 		tagged_request_done(qp, wqe, status);
@@ -106,7 +106,7 @@ static void push_cqe(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc_stat
 	if (unlikely(qp->pace != NULL && qp->pace->transit))
 		pace_timed_complete(qp, wqe, &cqe, status != IBV_WC_SUCCESS);
 	else
-		cq_push(qp->send_cq, &cqe, status != IBV_WC_SUCCESS);
+		cq_add(qp->send_cq, &cqe, status != IBV_WC_SUCCESS);
 }
 
 static void count_failure(struct qp *qp, enum ibv_wc_status status)

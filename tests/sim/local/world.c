@@ -404,6 +404,15 @@ static bool move(const struct iovec *list, int count, size_t offset, uint8_t *fl
 	return true;
 }
 
+bool world_put_message(struct local_qp *lq, const struct send_wqe *wqe, void *to)
+{
+	WORLD_MEMORY(memory, lq);
+	struct iovec local[LIMIT_SGE];
+	int count = world_request_segments(lq, wqe, 0, local);
+
+	return count >= 0 && world_gather(lq, to, local, count, 0, wqe->length);
+}
+
 bool world_gather(struct local_qp *lq, void *to, const struct iovec *from, int count, size_t offset,
 		  size_t length)
 {

@@ -90,7 +90,7 @@ static bool local_has_unsettled(const struct local_qp *lq)
 
 /* Counts one of the peer's receives, which the next record takes. Whether the peer has posted it
  * already: each record of these kinds takes one, in order. */
-static bool takes_receive(struct local_qp *lq)
+static inline bool takes_receive(struct local_qp *lq)
 {
 	uint32_t used = lq->receives_used++;
 
@@ -185,8 +185,8 @@ static uint8_t message_flags(const struct local_qp *lq, const struct send_wqe *w
 	       lq->attr->rnr_retry << REC_RNR_SHIFT;
 }
 
-static void fill_request(struct local_qp *lq, struct ring_header *h, const struct send_wqe *wqe,
-			 enum record_kind kind, uint8_t flags)
+static inline void fill_request(struct local_qp *lq, struct ring_header *h,
+				const struct send_wqe *wqe, enum record_kind kind, uint8_t flags)
 {
 	local_fill_record(lq, h, kind, flags, lq->peer_epoch);
 	h->msn = lq->next_msn;
@@ -196,7 +196,8 @@ static void fill_request(struct local_qp *lq, struct ring_header *h, const struc
 }
 
 /* Counts a request whose record is in the ring now. */
-static void request_sent(struct local_qp *lq, struct send_wqe *wqe, uint16_t counted)
+static inline __attribute__((always_inline)) void
+request_sent(struct local_qp *lq, struct send_wqe *wqe, uint16_t counted)
 {
 	wqe->msn = lq->next_msn++;
 	wqe->flags |= counted;
@@ -209,7 +210,8 @@ static void request_sent(struct local_qp *lq, struct send_wqe *wqe, uint16_t cou
 
 /* A message is in the ring. An unreliable one completes at once if its bytes are copied: it needs
  * no answer. */
-static void message_sent(struct local_qp *lq, struct send_wqe *wqe, uint16_t counted, bool copied)
+static inline __attribute__((always_inline)) void
+message_sent(struct local_qp *lq, struct send_wqe *wqe, uint16_t counted, bool copied)
 {
 	bool alone = !local_has_outstanding(lq);
 
@@ -218,8 +220,8 @@ static void message_sent(struct local_qp *lq, struct send_wqe *wqe, uint16_t cou
 		local_complete(lq, wqe, IBV_WC_SUCCESS);
 }
 
-/* The request's own memory isn't mapped any more: the record isn't sent, but the acknowledgement
- * that it was to carry is sent separately. */
+/* The request's own memory isn't as its keys say, or isn't mapped any more: the record isn't sent,
+ * but the acknowledgement that it was to carry is sent separately. */
 static enum step fail_unmapped(struct local_qp *lq, struct send_wqe *wqe,
 			       const struct ring_header *h, uint32_t payload)
 {
@@ -248,8 +250,14 @@ static uint32_t put_segments(struct record_segment *to, const struct send_wqe *w
 	return n;
 }
 
-static enum step start_send_by_reference(struct local_qp *lq, struct send_wqe *wqe, int count)
+static enum step start_send_by_reference(struct local_qp *lq, struct send_wqe *wqe)
 {
+	WORLD_MEMORY(memory, lq);
+	struct iovec local[LIMIT_SGE];
+	int count = world_request_segments(lq, wqe, 0, local);
+
+	if (unlikely(count < 0))
+		return fail_in_turn(lq, wqe, IBV_WC_LOC_PROT_ERR);
 	uint32_t payload = count * sizeof(struct record_segment);
 	struct ring_header *h = world_ring_reserve(lq, payload);
 
@@ -266,23 +274,19 @@ static enum step start_send_by_reference(struct local_qp *lq, struct send_wqe *w
 
 static enum step start_send(struct local_qp *lq, struct send_wqe *wqe)
 {
-	WORLD_MEMORY(memory, lq);
-	struct iovec local[LIMIT_SGE];
-	int count = world_request_segments(lq, wqe, 0, local);
+	uint32_t length = wqe->length;
 
-	if (unlikely(count < 0))
-		return fail_in_turn(lq, wqe, IBV_WC_LOC_PROT_ERR);
-	if (unlikely(wqe->length > EAGER_MAX))
-		return start_send_by_reference(lq, wqe, count);
-	struct ring_header *h = world_ring_reserve(lq, wqe->length);
+	if (unlikely(length > EAGER_MAX))
+		return start_send_by_reference(lq, wqe);
+	struct ring_header *h = world_ring_reserve(lq, length);
 
 	if (unlikely(!h))
 		return wait_for_link(lq);
 	fill_request(lq, h, wqe, REC_SEND, message_flags(lq, wqe));
-	if (unlikely(!world_gather(lq, local_body(h), local, count, 0, wqe->length)))
-		return fail_unmapped(lq, wqe, h, wqe->length);
+	if (unlikely(!world_put_message(lq, wqe, local_body(h))))
+		return fail_unmapped(lq, wqe, h, length);
 	request_begins(lq, wqe);
-	world_ring_commit(lq, h, wqe->length);
+	world_ring_commit(lq, h, length);
 	takes_receive(lq);
 	message_sent(lq, wqe, SEND_BLOCKING, true);
 	return STEP_DONE;

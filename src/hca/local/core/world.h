@@ -144,6 +144,9 @@ int world_request_segments(struct local_qp *lq, const struct send_wqe *wqe, uint
 			   struct iovec *out);
 int world_receive_segments(struct local_qp *lq, const struct recv_wqe *wqe, uint32_t length,
 			   struct iovec *out);
+/* Copies the payload of a request to `to`. False: a key, range or right is wrong, or memory isn't
+ * mapped; part may have been copied. [shared] */
+bool world_put_message(struct local_qp *lq, const struct send_wqe *wqe, void *to);
 /* Copies flat bytes from (to) segments, beginning `offset` bytes into them. False: not mapped.
  * [shared] */
 bool world_gather(struct local_qp *lq, void *to, const struct iovec *from, int count, size_t offset,
