@@ -73,8 +73,8 @@ static bool header_sane(const struct ring_rx *rx, const struct ring_header *h)
 static inline void ring_fetch(const struct ring_rx *rx, uint32_t slots)
 {
 	if (slots > 1)
-		__builtin_prefetch(ring_at(rx->slots, rx->pos + 1));
-	__builtin_prefetch(ring_at(rx->slots, rx->pos + slots));
+		cpu_prefetch(ring_at(rx->slots, rx->pos + 1));
+	cpu_prefetch(ring_at(rx->slots, rx->pos + slots));
 }
 
 const uint8_t *ring_peek(struct ring_rx *rx, struct ring_header *out, uint32_t *room, int *error)

@@ -158,6 +158,7 @@ static inline struct ring_header *ring_reserve(struct ring_tx *tx, uint32_t payl
  * slots before: far enough from the one that the consumer polls, which would take it back.
  */
 #define RING_AHEAD 8u
+#define RING_FETCH 6u /* slots ahead, of the consumer of a stream */
 
 static inline void ring_look_ahead(const struct ring_tx *tx, uint32_t slots)
 {
@@ -213,6 +214,15 @@ static inline bool ring_ready(const struct ring_rx *rx)
 
 	/* [R2], pairs with [R1] */
 	return atomic_load_explicit(&h->seq, memory_order_acquire) == rx->pos + 1;
+}
+
+/* The consumer of a stream knows that the ring holds many records: their lines come from the
+ * producer's cache while those before them are handled. Not for lines that the producer may be
+ * about to write: it would have to take them back. */
+static inline void ring_fetch_ahead(const struct ring_rx *rx)
+{
+	cpu_prefetch(ring_at(rx->slots, rx->pos + RING_FETCH));
+	cpu_prefetch(ring_at(rx->slots, rx->pos + RING_FETCH + 1));
 }
 
 /* Whether records that were in the ring when the consumer was at `mark` may still be unread. */

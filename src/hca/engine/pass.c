@@ -44,22 +44,20 @@ void engine_leave(struct hca *hca)
 
 static unsigned int link_drain(struct hca *hca, struct link *link) REQUIRES(hca->engine)
 {
-	struct ring_header h;
-	const uint8_t *payload;
-	uint32_t room;
+	unsigned int n = 0, most, taken;
 	int error = 0;
-	unsigned int n = 0;
 
-	while (n < PASS_RECORDS && (payload = ring_peek(&link->rx, &h, &room, &error))) {
-		if (unlikely(h.kind & REC_CARRIES))
-			local_take_carrying(hca, link, &h, payload, room);
-		else
-			local_take_record(hca, link, &h, payload, room);
-		ring_pop(&link->rx, &h);
-		n++;
-		if (unlikely(++hca->unacknowledged >= ACK_RECORDS))
+	do {
+		most = ACK_RECORDS - hca->unacknowledged;
+		if (most > PASS_RECORDS - n)
+			most = PASS_RECORDS - n;
+		taken = local_take_records(hca, link, most, &error);
+		n += taken;
+		hca->unacknowledged += taken;
+		if (hca->unacknowledged >= ACK_RECORDS)
 			flush_acks(hca);
-	}
+	} while (taken == most && n < PASS_RECORDS);
+	link->deep = n == PASS_RECORDS;
 	if (unlikely(error)) {
 		log_error("process %d wrote nonsense into its ring; link given up", link->pid);
 		link_break(link);

@@ -132,7 +132,7 @@ static inline bool is_ordinary(const struct recv_wqe *wqe, uint32_t length)
 	return wqe->num_sge == 1 && length <= wqe->length && length;
 }
 
-bool receive_message(struct qp *qp, const struct arrival *arrival, const uint8_t *payload)
+bool receive_whole(struct qp *qp, const struct arrival *arrival, const uint8_t *payload)
 {
 	const struct recv_wqe *wqe = rq_at(&qp->rq, qp->rq.tail);
 	uint32_t length = arrival->length;

@@ -92,7 +92,7 @@ static inline int receive_segments(const struct qp *qp, const struct recv_wqe *w
  * completes it. False: the message or the receive is none of the ordinary ones, or something is
  * wrong; nothing has happened then, and the functions above find out what it is.
  */
-bool receive_message(struct qp *qp, const struct arrival *arrival, const uint8_t *payload)
+bool receive_whole(struct qp *qp, const struct arrival *arrival, const uint8_t *payload)
 	REQUIRES(qp->lock);
 
 /* Completes the receive with `status`; `arrival` describes its message. */

@@ -166,6 +166,7 @@ struct link {
 	 * tx_lock as well (link_forget_owing()); a thread that uses the connection holds tx_lock.
 	 */
 	struct local_conn *_Atomic owing;
+	bool deep;		    /* the last pass left records in the ring; under hca.engine */
 	struct ring_rx rx;	    /* under hca.engine */
 	struct groups_known source; /* of the peer's last datagram; under hca.engine */
 	struct list node;	    /* on hca.links; under hca.engine */

@@ -18,6 +18,10 @@
 #include "hca/process/hca.h"
 #include "wire/packet.h"
 
+/* Records for one QP that are taken in a row under its lock: another thread that wants to post
+ * waits no longer than these take. */
+enum { RUN_RECORDS = 8 };
+
 /* ------------------------------------------------------------------ records */
 
 static void take_ack(const struct hca *hca, const struct link *link, struct record_ack ack)
@@ -35,20 +39,33 @@ static void take_ack(const struct hca *hca, const struct link *link, struct reco
 	lock_give(&qp->lock);
 }
 
-void local_take_carrying(struct hca *hca, struct link *link, struct ring_header *h,
-			 const uint8_t *payload, uint32_t room) REQUIRES(hca->engine)
+/* The QP that the record is for, if it is one whose records go the short way. */
+static inline struct qp *qp_of_record(const struct hca *hca, const struct ring_header *h)
 {
-	take_ack(hca, link, record_carried(payload, room));
-	h->kind &= (uint8_t)~REC_CARRIES;
-	local_take_record(hca, link, h, payload, room);
+	if (unlikely(h->kind >= REC_KINDS || h->kind == REC_UD))
+		return NULL;
+	return hca->qps[record_qpn(h->dst) & (LIMIT_QPS_PER_SLOT - 1)];
 }
 
-/* A record that isn't of a connected QP. */
+static inline void take_for_qp(const struct link *link, struct qp *qp, const struct ring_header *h,
+			       const uint8_t *payload, uint32_t room) REQUIRES(qp->lock)
+{
+	if (likely(local_link_of(qp) == link))
+		local_qp_record(&qp->local->core, h, payload, room);
+	if (unlikely(qp->type == IBV_QPT_XRC_SEND) && qp->xrc)
+		xrc_go_on(qp);
+}
+
+/* A record that isn't for a connected QP, or carries an acknowledgement besides. */
 static __attribute__((noinline)) void take_other_record(struct hca *hca, struct link *link,
 							struct ring_header *h,
 							const uint8_t *payload, uint32_t room)
 	REQUIRES(hca->engine)
 {
+	if (h->kind & REC_CARRIES) {
+		take_ack(hca, link, record_carried(payload, room));
+		h->kind &= (uint8_t)~REC_CARRIES;
+	}
 	struct qp *qp = hca->qps[record_qpn(h->dst) & (LIMIT_QPS_PER_SLOT - 1)];
 
 	if (unlikely(h->kind & REC_XRC)) {
@@ -57,9 +74,12 @@ static __attribute__((noinline)) void take_other_record(struct hca *hca, struct 
 		local_datagram_take_group(link, h, payload, room);
 	} else if (unlikely(h->kind == REC_FRAME)) {
 		segment_take(hca, link, h, payload, room);
-	} else if (likely(h->kind == REC_UD && qp)) {
+	} else if (likely(qp && h->kind < REC_KINDS)) {
 		lock_take(&qp->lock);
-		local_datagram_take(qp, link, h, payload, room);
+		if (h->kind == REC_UD)
+			local_datagram_take(qp, link, h, payload, room);
+		else
+			take_for_qp(link, qp, h, payload, room);
 		lock_give(&qp->lock);
 	} else {
 		if (h->kind == REC_UD)
@@ -70,21 +90,38 @@ static __attribute__((noinline)) void take_other_record(struct hca *hca, struct 
 	}
 }
 
-void local_take_record(struct hca *hca, struct link *link, struct ring_header *h,
-		       const uint8_t *payload, uint32_t room) REQUIRES(hca->engine)
+/* Not analysed for thread safety: qp.lock stays held from one record to the next. */
+unsigned int local_take_records(struct hca *hca, struct link *link, unsigned int most,
+				int *error) NO_THREAD_SAFETY_ANALYSIS
 {
-	struct qp *qp = hca->qps[record_qpn(h->dst) & (LIMIT_QPS_PER_SLOT - 1)];
+	struct qp *held = NULL; /* its lock is held */
+	struct ring_header h;
+	const uint8_t *payload;
+	unsigned int n = 0;
+	uint32_t room;
 
-	if (unlikely(h->kind >= REC_KINDS || h->kind == REC_UD || !qp)) {
-		take_other_record(hca, link, h, payload, room);
-		return;
+	for (; n < most && (payload = ring_peek(&link->rx, &h, &room, error)); n++) {
+		struct qp *qp = qp_of_record(hca, &h);
+
+		if (held && (held != qp || !(n % RUN_RECORDS))) {
+			lock_give(&held->lock);
+			held = NULL;
+		}
+		if (unlikely(!qp)) {
+			take_other_record(hca, link, &h, payload, room);
+		} else {
+			if (!held)
+				lock_take(&qp->lock);
+			held = qp;
+			take_for_qp(link, qp, &h, payload, room);
+		}
+		ring_pop(&link->rx, &h);
+		if (link->deep)
+			ring_fetch_ahead(&link->rx);
 	}
-	lock_take(&qp->lock);
-	if (likely(local_link_of(qp) == link))
-		local_qp_record(&qp->local->core, h, payload, room);
-	if (unlikely(qp->type == IBV_QPT_XRC_SEND) && qp->xrc)
-		xrc_go_on(qp);
-	lock_give(&qp->lock);
+	if (held)
+		lock_give(&held->lock);
+	return n;
 }
 
 void local_flush_acks(struct hca *hca) REQUIRES(hca->engine)

@@ -18,13 +18,9 @@ struct link;
 struct qp;
 
 /* ---- hca.engine is held */
-/* Handles a record that arrived by `link`. `h` is a copy, and is changed; `payload` has at most
- * `room` bytes in the ring. */
-void local_take_record(struct hca *hca, struct link *link, struct ring_header *h,
-		       const uint8_t *payload, uint32_t room);
-/* The same for a record with REC_CARRIES: first handles the acknowledgement that it carries. */
-void local_take_carrying(struct hca *hca, struct link *link, struct ring_header *h,
-			 const uint8_t *payload, uint32_t room);
+/* Handles the records that are in the link's ring, `most` at most: returns how many. *error becomes
+ * -EPROTO if the peer broke the ring's rules. */
+unsigned int local_take_records(struct hca *hca, struct link *link, unsigned int most, int *error);
 /* Sends the acknowledgements that no record has carried since the last pass. */
 void local_flush_acks(struct hca *hca);
 /* Handles timers of messages that wait for a receive, and acknowledges what they let go on, because

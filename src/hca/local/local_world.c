@@ -358,8 +358,8 @@ int world_receive_segments(struct local_qp *lq, const struct recv_wqe *wqe, uint
 	return receive_segments(qp_of_local(lq), wqe, length, out, &scope);
 }
 
-static __attribute__((noinline)) bool put_segments(struct local_qp *lq, const struct send_wqe *wqe,
-						   void *to)
+static __attribute__((noinline)) bool put_any_message(struct local_qp *lq,
+						      const struct send_wqe *wqe, void *to)
 {
 	WORLD_MEMORY(memory, lq);
 	struct iovec local[LIMIT_SGE];
@@ -368,13 +368,17 @@ static __attribute__((noinline)) bool put_segments(struct local_qp *lq, const st
 	return count >= 0 && copy_gather(to, local, count, 0, wqe->length);
 }
 
-/* One segment goes the short way, because nearly every message has one. */
+/* Inline data and one segment go the short way, because nearly every message is such. */
 bool world_put_message(struct local_qp *lq, const struct send_wqe *wqe, void *to)
 {
-	const uint16_t elsewhere = SEND_INLINE | SEND_BORROWED | SEND_OFFLOADED;
+	uint16_t flags = wqe->flags & (SEND_INLINE | SEND_BORROWED | SEND_OFFLOADED);
 
-	if (unlikely(wqe->flags & elsewhere || wqe->num_sge != 1 || !wqe->length))
-		return put_segments(lq, wqe, to);
+	if (flags == SEND_INLINE) {
+		copy_own(to, wqe->data, wqe->length);
+		return true;
+	}
+	if (unlikely(flags || wqe->num_sge != 1 || !wqe->length))
+		return put_any_message(lq, wqe, to);
 	const struct qp *qp = qp_of_local(lq);
 	HAZARD_SCOPE(scope, qp);
 
@@ -384,7 +388,7 @@ bool world_put_message(struct local_qp *lq, const struct send_wqe *wqe, void *to
 	uint64_t at = mr_resolve_local(qp->hca, qp->pd_id, wqe->sge, 0);
 
 	return likely(at) ? copy_piece(to, (void *)(uintptr_t)at, wqe->length)
-			  : put_segments(lq, wqe, to);
+			  : put_any_message(lq, wqe, to);
 }
 
 bool world_gather(struct local_qp *lq, void *to, const struct iovec *from, int count, size_t offset,
@@ -548,7 +552,7 @@ bool world_receive_message(struct local_qp *lq, const struct ring_header *h, con
 	struct qp *qp = qp_of_local(lq);
 
 	lock_assert_held(&qp->lock);
-	return receive_message(qp, &arrival, payload);
+	return receive_whole(qp, &arrival, payload);
 }
 
 const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *room)

@@ -230,6 +230,11 @@ bool copy_scatter(const struct iovec *to, int count, size_t offset, const void *
 	return ok;
 }
 
+void copy_own(void *to, const void *from, size_t length)
+{
+	bytes_copy(to, from, length);
+}
+
 GUARDED static bool piece_copy(void *to, const void *from, size_t length)
 {
 	bytes_copy(to, from, length);

@@ -24,6 +24,9 @@ bool copy_gather(void *to, const struct iovec *from, int count, size_t offset, s
 bool copy_scatter(const struct iovec *to, int count, size_t offset, const void *from, size_t length)
 	__attribute__((warn_unused_result));
 
+/* Copies memory of the library's own, which is always mapped. */
+void copy_own(void *to, const void *from, size_t length);
+
 /* Copies `length` flat bytes, few in general, to one segment of this process's, which isn't
  * foreign. False: as above. */
 bool copy_piece(void *to, const void *from, size_t length) __attribute__((warn_unused_result));
