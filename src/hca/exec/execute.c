@@ -126,31 +126,42 @@ static inline uint8_t flags_of_arrival(const struct arrival *arrival)
 	return arrival->invalidates ? IBV_WC_WITH_INV : 0;
 }
 
-/* Whether the receive has one segment, into which `length` bytes, at least one, fit. */
-static inline bool is_ordinary(const struct recv_wqe *wqe, uint32_t length)
+/* Takes the next receive if it is an ordinary one for `length` bytes: *wqe. Returns its address. 0:
+ * it isn't, and stays the next one. */
+static inline uint64_t take_ordinary(struct qp *qp, uint32_t length,
+				     const struct hazard_scope *scope, struct receive *room,
+				     const struct recv_wqe **wqe) REQUIRES(qp->lock)
 {
-	return wqe->num_sge == 1 && length <= wqe->length && length;
+	if (unlikely(qp->srq)) {
+		*wqe = &room->wqe;
+		return unlikely(qp->tagged != NULL)
+			       ? 0
+			       : srq_take_ordinary(qp->srq, qp->hca, length, scope, &room->wqe);
+	}
+	*wqe = rq_at(&qp->rq, qp->rq.tail); /* not overwritten while qp.lock is held */
+	if (unlikely(qp->rq.tail == qp->rq.head || !recv_is_ordinary(*wqe, length)))
+		return 0;
+	const struct ibv_sge place = recv_place(*wqe, length);
+	uint64_t at = mr_resolve_own(qp->hca, qp->pd_id, &place, IBV_ACCESS_LOCAL_WRITE, scope);
+
+	qp->rq.tail += at != 0;
+	return at;
 }
 
-bool receive_whole(struct qp *qp, const struct arrival *arrival, const uint8_t *payload)
+enum receive_outcome receive_whole(struct qp *qp, const struct arrival *arrival,
+				   const uint8_t *payload, struct receive *room,
+				   const struct recv_wqe **wqe)
 {
-	const struct recv_wqe *wqe = rq_at(&qp->rq, qp->rq.tail);
 	uint32_t length = arrival->length;
-
-	if (unlikely(qp->srq || qp->rq.tail == qp->rq.head || !is_ordinary(wqe, length)))
-		return false;
-	const struct ibv_sge place = {wqe->sge[0].addr, length, wqe->sge[0].lkey};
 	HAZARD_SCOPE(scope, qp);
+	uint64_t at = take_ordinary(qp, length, &scope, room, wqe);
 
-	if (unlikely(!hazard_push(&scope, place.lkey + 1)))
-		return false;
-	hazard_publish();
-	uint64_t at = mr_resolve_local(qp->hca, qp->pd_id, &place, IBV_ACCESS_LOCAL_WRITE);
-
-	if (unlikely(!at || !copy_piece((void *)(uintptr_t)at, payload, length)))
-		return false;
+	if (unlikely(!at))
+		return RECEIVE_OTHERWISE;
+	if (unlikely(!copy_piece((void *)(uintptr_t)at, payload, length)))
+		return RECEIVE_FAULTED;
 	const struct cqe cqe = {
-		.wr_id = wqe->wr_id,
+		.wr_id = (*wqe)->wr_id,
 		.status = IBV_WC_SUCCESS,
 		.opcode = IBV_WC_RECV,
 		.byte_len = length,
@@ -160,9 +171,8 @@ bool receive_whole(struct qp *qp, const struct arrival *arrival, const uint8_t *
 		.wc_flags = flags_of_arrival(arrival),
 	};
 
-	qp->rq.tail++;
 	cq_add(qp->recv_cq, &cqe, arrival->solicited);
-	return true;
+	return RECEIVE_COMPLETED;
 }
 
 void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,

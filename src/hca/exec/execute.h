@@ -88,12 +88,15 @@ static inline int receive_segments(const struct qp *qp, const struct recv_wqe *w
 }
 
 /*
- * The short way of a SEND that is here as a whole: takes the QP's next receive, fills it, and
- * completes it. False: the message or the receive is none of the ordinary ones, or something is
- * wrong; nothing has happened then, and the functions above find out what it is.
+ * The short way of a SEND that is here as a whole: takes the next receive, fills it, and completes
+ * it. RECEIVE_OTHERWISE: the message or the receive is none of the ordinary ones, or its key grants
+ * nothing; nothing has happened then, and the functions above find out what it is. RECEIVE_FAULTED:
+ * the memory of the receive *wqe, which was taken (of an SRQ: copied to `room`), isn't mapped.
  */
-bool receive_whole(struct qp *qp, const struct arrival *arrival, const uint8_t *payload)
-	REQUIRES(qp->lock);
+enum receive_outcome { RECEIVE_COMPLETED, RECEIVE_OTHERWISE, RECEIVE_FAULTED };
+enum receive_outcome receive_whole(struct qp *qp, const struct arrival *arrival,
+				   const uint8_t *payload, struct receive *room,
+				   const struct recv_wqe **wqe) REQUIRES(qp->lock);
 
 /* Completes the receive with `status`; `arrival` describes its message. */
 void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,

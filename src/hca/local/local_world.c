@@ -382,10 +382,7 @@ bool world_put_message(struct local_qp *lq, const struct send_wqe *wqe, void *to
 	const struct qp *qp = qp_of_local(lq);
 	HAZARD_SCOPE(scope, qp);
 
-	if (unlikely(!hazard_push(&scope, wqe->sge[0].lkey + 1)))
-		return false;
-	hazard_publish();
-	uint64_t at = mr_resolve_local(qp->hca, qp->pd_id, wqe->sge, 0);
+	uint64_t at = mr_resolve_own(qp->hca, qp->pd_id, wqe->sge, 0, &scope);
 
 	return likely(at) ? copy_piece(to, (void *)(uintptr_t)at, wqe->length)
 			  : put_any_message(lq, wqe, to);
@@ -546,13 +543,19 @@ int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote
 
 /* ------------------------------------------------------------------ receives */
 
-bool world_receive_message(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload)
+enum world_message world_receive_message(struct local_qp *lq, const struct ring_header *h,
+					 const uint8_t *payload, struct receive *room,
+					 const struct recv_wqe **wqe)
 {
 	const struct arrival arrival = record_arrival(h);
 	struct qp *qp = qp_of_local(lq);
 
+	_Static_assert((int)WORLD_RECEIVED == (int)RECEIVE_COMPLETED &&
+			       (int)WORLD_OTHERWISE == (int)RECEIVE_OTHERWISE &&
+			       (int)WORLD_FAULTED == (int)RECEIVE_FAULTED,
+		       "one meaning each");
 	lock_assert_held(&qp->lock);
-	return receive_whole(qp, &arrival, payload);
+	return (enum world_message)receive_whole(qp, &arrival, payload, room, wqe);
 }
 
 const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *room)

@@ -115,6 +115,17 @@ static inline uint64_t mr_resolve_local(const struct hca *hca, uint32_t pd,
 	return mr_resolve(hca->regions, pd, sge->addr, sge->length, sge->lkey + 1, access);
 }
 
+/* The address of a segment in a region of this process's own, which is held until `scope` ends;
+ * else 0. */
+static inline uint64_t mr_resolve_own(const struct hca *hca, uint32_t pd, const struct ibv_sge *sge,
+				      uint32_t access, const struct hazard_scope *scope)
+{
+	if (unlikely(!hazard_push(scope, sge->lkey + 1)))
+		return 0;
+	hazard_publish();
+	return mr_resolve_local(hca, pd, sge, access);
+}
+
 /*
  * Resolves local segments to an iovec (segments of length 0 are left out). Returns their number, or
  * -EFAULT if a key, range or right is wrong. Addresses in foreign regions are marked (foreign.h).

@@ -4,6 +4,7 @@
 #define VERBENA_HCA_VERBS_RECV_QUEUE_H
 
 #include <infiniband/verbs.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "hca/verbs/queue_memory.h"
@@ -15,6 +16,18 @@ struct recv_wqe {
 	uint32_t length; /* bytes, all SGEs together */
 	struct ibv_sge sge[];
 };
+
+/* Whether the receive has one segment, into which `length` bytes, at least one, fit. */
+static inline bool recv_is_ordinary(const struct recv_wqe *wqe, uint32_t length)
+{
+	return wqe->num_sge == 1 && length <= wqe->length && length;
+}
+
+/* The part of an ordinary receive's segment that `length` bytes take. */
+static inline struct ibv_sge recv_place(const struct recv_wqe *wqe, uint32_t length)
+{
+	return (struct ibv_sge){wqe->sge[0].addr, length, wqe->sge[0].lkey};
+}
 
 /* A receive with room for its segments. */
 struct receive {

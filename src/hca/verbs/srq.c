@@ -13,6 +13,7 @@
 #include "hca/engine/engine.h"
 #include "hca/exec/xrc_target.h"
 #include "hca/mem/pd.h"
+#include "hca/mem/mr.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
@@ -357,6 +358,28 @@ enum receive_fit srq_take(struct srq *srq, uint32_t length, struct recv_wqe *out
 	if (event)
 		async_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
 	return fit;
+}
+
+uint64_t srq_take_ordinary(struct srq *srq, const struct hca *hca, uint32_t length,
+			   const struct hazard_scope *scope, struct recv_wqe *out)
+{
+	bool event = false;
+	uint64_t at = 0;
+
+	lock_take(&srq->lock);
+	const struct recv_wqe *wqe = rq_at(&srq->rq, srq->rq.tail);
+
+	if (likely(srq->rq.tail != srq->rq.head && recv_is_ordinary(wqe, length))) {
+		const struct ibv_sge place = recv_place(wqe, length);
+
+		at = mr_resolve_own(hca, srq->pd_id, &place, IBV_ACCESS_LOCAL_WRITE, scope);
+	}
+	if (likely(at))
+		srq_next(srq, length, out, &event);
+	lock_give(&srq->lock);
+	if (unlikely(event))
+		async_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
+	return at;
 }
 
 bool srq_give_back(struct srq *srq, const struct recv_wqe *wqe)

@@ -18,6 +18,9 @@
 struct cq;
 struct xrcd;
 
+struct hazard_scope;
+struct hca;
+
 struct srq {
 	struct ibv_srq ibv;
 	uint32_t handle;
@@ -71,6 +74,12 @@ enum receive_fit { RECEIVE_FITS, RECEIVE_TOO_SHORT, RECEIVE_NONE };
  * srq.lock.
  */
 enum receive_fit srq_take(struct srq *srq, uint32_t length, struct recv_wqe *out);
+
+/* Takes the next receive into `out`, if it has one segment, in memory of this process's own, into
+ * which `length` bytes fit. Returns their address; else 0, and nothing has happened. The region is
+ * held until `scope` ends. Raises the limit event. Takes srq.lock. */
+uint64_t srq_take_ordinary(struct srq *srq, const struct hca *hca, uint32_t length,
+			   const struct hazard_scope *scope, struct recv_wqe *out);
 
 /* What a message takes from a tag-matching SRQ. */
 struct srq_match {

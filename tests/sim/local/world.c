@@ -700,29 +700,38 @@ const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *r
 	return wqe;
 }
 
-/* As in the soft HCA, which refuses what isn't ordinary; here also at random. */
-bool world_receive_message(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload)
+/* As in the soft HCA, which takes the other way for what isn't ordinary; here also at random. */
+enum world_message world_receive_message(struct local_qp *lq, const struct ring_header *h,
+					 const uint8_t *payload, struct receive *room,
+					 const struct recv_wqe **wqe)
 {
 	struct qp *qp = qp_of(lq);
 	struct receive_queue *rq = qp->rq;
-
-	if (rq->shared || rq->tail == rq->head || world_head_bytes(lq) || rng_chance(&sim.rng, 30))
-		return false;
-	const struct recv_wqe *wqe = &rq->at[rq->tail % (2 * RECV_DEPTH)].wqe;
-	const struct arrival arrival = record_arrival(h);
 	struct iovec place[LIMIT_SGE];
 
-	if (h->length > wqe->length)
-		return false;
+	if (world_head_bytes(lq) || rng_chance(&sim.rng, 30) || rq->tail == rq->head ||
+	    rq->back_count)
+		return WORLD_OTHERWISE;
 	WORLD_MEMORY(memory, lq);
-	int count = world_receive_segments(lq, wqe, h->length, place);
+	const struct receive *next = &rq->at[rq->tail % (2 * RECV_DEPTH)];
 
-	if (count < 0 || !world_scatter(lq, place, count, 0, payload, h->length))
-		return false;
+	if (h->length > next->wqe.length)
+		return WORLD_OTHERWISE;
+	*room = *next;
+	*wqe = &room->wqe;
+	int count = world_receive_segments(lq, *wqe, h->length, place);
+
+	/* Another QP of the SRQ may have taken it meanwhile. */
+	if (count < 0 || next != &rq->at[rq->tail % (2 * RECV_DEPTH)] || rq->tail == rq->head)
+		return WORLD_OTHERWISE;
 	rq->tail++;
-	oracle_received(qp, (uint32_t)wqe->wr_id, &arrival, IBV_WC_SUCCESS);
 	totals.short_ways++;
-	return true;
+	if (!world_scatter(lq, place, count, 0, payload, h->length))
+		return WORLD_FAULTED;
+	const struct arrival arrival = record_arrival(h);
+
+	world_receive_complete(lq, *wqe, &arrival, IBV_WC_SUCCESS);
+	return WORLD_RECEIVED;
 }
 
 uint32_t world_head_bytes(const struct local_qp *lq)

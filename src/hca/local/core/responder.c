@@ -195,10 +195,22 @@ static inline bool is_ready_message(const struct local_qp *lq, const struct ring
 bool local_take_message(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			uint32_t room)
 {
-	if (unlikely(!is_ready_message(lq, h, room) || !world_receive_message(lq, h, payload)))
+	const struct recv_wqe *wqe;
+	struct receive buffer;
+
+	if (unlikely(!is_ready_message(lq, h, room)))
+		return false;
+	if (unlikely(lq->type == IBV_QPT_XRC_RECV) && !world_aim(lq, record_qpn(h->dst)))
+		return false;
+	enum world_message outcome = world_receive_message(lq, h, payload, &buffer, &wqe);
+
+	if (unlikely(outcome == WORLD_OTHERWISE))
 		return false;
 	lq->arrived_msn++;
-	local_request_done(lq);
+	if (likely(outcome == WORLD_RECEIVED))
+		local_request_done(lq);
+	else
+		local_fail_receive(lq, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
 	return true;
 }
 

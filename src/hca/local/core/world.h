@@ -199,10 +199,13 @@ int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote
 /* ------------------------------------------------------------------ receives */
 
 /* The short way of a SEND: takes the next receive, fills it with the message `h`, and completes it.
- * False: the message or the receive is none of the ordinary ones, or something is wrong. Nothing
- * has happened then, and the calls below find out what it is. [shared] */
-bool world_receive_message(struct local_qp *lq, const struct ring_header *h,
-			   const uint8_t *payload);
+ * WORLD_OTHERWISE: the message or the receive is none of the ordinary ones, or its key grants
+ * nothing. Nothing has happened then, and the calls below find out what it is. WORLD_FAULTED: the
+ * memory of the receive *wqe, which was taken, isn't mapped. [shared] */
+enum world_message { WORLD_RECEIVED, WORLD_OTHERWISE, WORLD_FAULTED };
+enum world_message world_receive_message(struct local_qp *lq, const struct ring_header *h,
+					 const uint8_t *payload, struct receive *room,
+					 const struct recv_wqe **wqe);
 /* Takes the next receive; NULL: there is none. It stays where it is, or is copied to `room`, until
  * the core's call ends; world_receive_keep() makes it valid beyond that. */
 const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *room);
@@ -257,8 +260,8 @@ void world_release(struct local_qp *lq, struct local_held *held);
 void world_watch(struct local_qp *lq);
 /* A message waits for a receive, or for AGAIN: the same with local_qp_expire_receive(). */
 void world_watch_receive(struct local_qp *lq);
-/* lq->owed_msn was set: has local_qp_flush_ack() called at the end of the engine's pass. A record of
- * another QP to the same process may carry it before (local_qp_take_owed()); then
+/* lq->owed_msn was set: has local_qp_flush_ack() called at the end of the engine's pass. A record
+ * of another QP to the same process may carry it before (local_qp_take_owed()); then
  * world_ring_notify() for that record counts for the peer's QP as well. */
 void world_owe_ack(struct local_qp *lq);
 
