@@ -3,11 +3,14 @@
 #ifndef VERBENA_HCA_VERBS_RECV_QUEUE_H
 #define VERBENA_HCA_VERBS_RECV_QUEUE_H
 
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/cpu.h"
 #include "hca/verbs/queue_memory.h"
+#include "hca/verbs/sge.h"
 #include "proto/limits.h"
 
 struct recv_wqe {
@@ -53,12 +56,51 @@ struct recv_queue {
 int rq_init(struct recv_queue *rq, uint32_t max_wr, uint32_t max_sge, struct ibv_pd *pd,
 	    enum queue_kind kind);
 void rq_free(struct recv_queue *rq);
-/* Adds receives. 0 or a positive errno; *bad is then the first one that wasn't added. The owner's
- * lock is held. */
-int rq_add(struct recv_queue *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 static inline struct recv_wqe *rq_at(const struct recv_queue *rq, uint32_t count)
 {
 	return (struct recv_wqe *)(rq->wqes + (size_t)(count & rq->mask) * rq->stride);
+}
+
+/* Adds a receive: 0 or a positive errno. The owner's lock is held. */
+static inline int rq_add_one(struct recv_queue *rq, const struct ibv_recv_wr *wr)
+{
+	if (unlikely(rq->head - rq->tail + rq->held >= rq->max_wr))
+		return ENOMEM;
+	if (unlikely(wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge))
+		return EINVAL;
+	struct recv_wqe *wqe = rq_at(rq, rq->head);
+	uint64_t length = 0;
+
+	wqe->wr_id = wr->wr_id;
+	wqe->num_sge = wr->num_sge;
+	if (likely(wr->num_sge == 1)) {
+		sge_copy(&wqe->sge[0], &wr->sg_list[0]);
+		wqe->length = wr->sg_list[0].length;
+		rq->head++;
+		return 0;
+	}
+	for (int i = 0; i < wr->num_sge; i++) {
+		wqe->sge[i] = wr->sg_list[i];
+		length += wr->sg_list[i].length;
+	}
+	wqe->length = length < UINT32_MAX ? length : UINT32_MAX;
+	rq->head++;
+	return 0;
+}
+
+/* Adds receives. 0 or a positive errno; *bad is then the first one that wasn't added. The owner's
+ * lock is held. Inline, because a program posts a receive for each message. */
+static inline int rq_add(struct recv_queue *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	for (; wr; wr = wr->next) {
+		int err = rq_add_one(rq, wr);
+
+		if (unlikely(err)) {
+			*bad = wr;
+			return err;
+		}
+	}
+	return 0;
 }
 
 #endif

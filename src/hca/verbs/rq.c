@@ -44,45 +44,6 @@ void rq_free(struct recv_queue *rq)
 	rq->wqes = NULL;
 }
 
-static int rq_add_one(struct recv_queue *rq, const struct ibv_recv_wr *wr)
-{
-	if (unlikely(rq->head - rq->tail + rq->held >= rq->max_wr))
-		return ENOMEM;
-	if (unlikely(wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge))
-		return EINVAL;
-	struct recv_wqe *wqe = rq_at(rq, rq->head);
-	uint64_t length = 0;
-
-	wqe->wr_id = wr->wr_id;
-	wqe->num_sge = wr->num_sge;
-	if (likely(wr->num_sge == 1)) {
-		wqe->sge[0] = wr->sg_list[0];
-		wqe->length = wr->sg_list[0].length;
-		rq->head++;
-		return 0;
-	}
-	for (int i = 0; i < wr->num_sge; i++) {
-		wqe->sge[i] = wr->sg_list[i];
-		length += wr->sg_list[i].length;
-	}
-	wqe->length = length < UINT32_MAX ? length : UINT32_MAX;
-	rq->head++;
-	return 0;
-}
-
-int rq_add(struct recv_queue *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
-	for (; wr; wr = wr->next) {
-		int err = rq_add_one(rq, wr);
-
-		if (unlikely(err)) {
-			*bad = wr;
-			return err;
-		}
-	}
-	return 0;
-}
-
 void rq_flush(struct qp *qp)
 {
 	if (qp->srq || !qp->recv_cq)

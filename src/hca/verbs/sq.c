@@ -14,6 +14,7 @@
 #include "hca/verbs/cq.h"
 #include "hca/verbs/pace.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/sge.h"
 #include "hca/verbs/srq.h"
 #include "hca/verbs/tagged.h"
 #include "hca/verbs/window.h"
@@ -213,7 +214,7 @@ static int fill_segments(const struct qp *qp, struct send_wqe *wqe, const struct
 	if (unlikely(n < 0 || (uint32_t)n > qp->sq.max_sge))
 		return EINVAL;
 	for (int i = 0; i < n; i++) {
-		wqe->sge[i] = sge[i];
+		sge_copy(&wqe->sge[i], &sge[i]);
 		length += sge[i].length;
 	}
 	if (unlikely(length > LIMIT_MSG_BYTES))

@@ -189,7 +189,7 @@ static inline bool is_ready_message(const struct local_qp *lq, const struct ring
 	return h->kind == REC_SEND && !(h->flags & REC_INVALIDATE) && h->length <= room &&
 	       h->msn == lq->arrived_msn && record_epoch(h->src) == lq->sender_epoch &&
 	       has_met(lq) && lq->responder == LOCAL_OPEN && lq->flow == LOCAL_TAKES &&
-	       list_empty(&lq->held) && lq->type != IBV_QPT_XRC_RECV;
+	       list_empty(&lq->held);
 }
 
 bool local_take_message(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
