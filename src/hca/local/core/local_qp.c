@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "hca/local/core/message.h"
 #include "hca/local/core/state.h"
 
 void local_qp_init(struct local_qp *lq, enum ibv_qp_type type, uint32_t qpn, uint8_t epoch,

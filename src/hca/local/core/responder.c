@@ -175,45 +175,6 @@ static void close_gap(struct local_qp *lq, const struct ring_header *h)
 	}
 }
 
-/* Whether the QP accepts requests, and the first one was reported if it had to be. */
-static inline bool has_met(const struct local_qp *lq)
-{
-	return lq->state == IBV_QPS_RTS || (lq->state == IBV_QPS_RTR && lq->arrived_msn);
-}
-
-/* Whether the request is a SEND that nothing precedes, of the life of the peer's QP that earlier
- * requests came from, and the whole message is here. */
-static inline bool is_ready_message(const struct local_qp *lq, const struct ring_header *h,
-				    uint32_t room)
-{
-	return h->kind == REC_SEND && !(h->flags & REC_INVALIDATE) && h->length <= room &&
-	       h->msn == lq->arrived_msn && record_epoch(h->src) == lq->sender_epoch &&
-	       has_met(lq) && lq->responder == LOCAL_OPEN && lq->flow == LOCAL_TAKES &&
-	       list_empty(&lq->held);
-}
-
-bool local_take_message(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
-			uint32_t room)
-{
-	const struct recv_wqe *wqe;
-	struct receive buffer;
-
-	if (unlikely(!is_ready_message(lq, h, room)))
-		return false;
-	if (unlikely(lq->type == IBV_QPT_XRC_RECV) && !world_aim(lq, record_qpn(h->dst)))
-		return false;
-	enum world_message outcome = world_receive_message(lq, h, payload, &buffer, &wqe);
-
-	if (unlikely(outcome == WORLD_OTHERWISE))
-		return false;
-	lq->arrived_msn++;
-	if (likely(outcome == WORLD_RECEIVED))
-		local_request_done(lq);
-	else
-		local_fail_receive(lq, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
-	return true;
-}
-
 void local_take_request(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			uint32_t room)
 {

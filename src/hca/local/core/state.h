@@ -33,10 +33,6 @@ void local_stream(struct local_qp *lq);
 /* Handles a request: executes it, holds it, or drops it if it isn't the next one. */
 void local_take_request(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			uint32_t room);
-/* The short way of nearly each SEND: executes it. False: nothing has happened, and it is a request
- * for local_take_request(). */
-bool local_take_message(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
-			uint32_t room);
 /* GONE: the sender doesn't have the message any more whose data was asked for. */
 void local_take_gone(struct local_qp *lq, const struct ring_header *h);
 /* Goes on with the messages that wait. */
