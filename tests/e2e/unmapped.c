@@ -46,12 +46,12 @@ static void send_from(struct rig *rig)
 }
 
 /* B's memory of a receive is unmapped: a local error at B, and a remote one at A. */
-static void send_into(struct rig *rig)
+static void send_into_receive(struct rig *rig, const struct end_options *opt)
 {
 	struct end end;
 
 	for (unsigned int i = 0; i < SIZES; i++) {
-		end_pair(&end, rig, NULL);
+		end_pair(&end, rig, opt);
 		if (rig->role == RIG_B) {
 			OK(rig, end_recv(&end, 1, 0, 65536));
 			take_away(&end);
@@ -66,6 +66,14 @@ static void send_into(struct rig *rig)
 		rig_sync(rig);
 		end_close(&end);
 	}
+}
+
+static void send_into(struct rig *rig)
+{
+	static const struct end_options shared = {.srq_depth = 4};
+
+	send_into_receive(rig, NULL);
+	send_into_receive(rig, &shared);
 }
 
 /* One-sided operations: the target's memory is unmapped, or the initiator's. */
