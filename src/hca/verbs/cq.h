@@ -154,8 +154,11 @@ static inline __attribute__((always_inline)) bool cq_add(struct cq *cq, const st
 	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
 	uint32_t used = head - atomic_load_explicit(&cq->tail, memory_order_relaxed);
 
-	if (unlikely(cq->overrun || used >= cq->depth))
-		return cq_add_full(cq, cqe, solicited);
+	if (unlikely(cq->overrun || used >= cq->depth)) {
+		const struct cqe copy = *cqe; /* `cqe` itself needs no memory then */
+
+		return cq_add_full(cq, &copy, solicited);
+	}
 	struct cqe *place = &cq->ring[head & cq->mask];
 
 	*place = *cqe;

@@ -104,10 +104,13 @@ static __attribute__((noinline)) void push_cqe(struct qp *qp, const struct send_
 		.qp_num = qp->ibv.qp_num,
 	};
 
-	if (unlikely(qp->pace != NULL && qp->pace->transit))
-		pace_timed_complete(qp, wqe, &cqe, status != IBV_WC_SUCCESS);
-	else
+	if (unlikely(qp->pace != NULL && qp->pace->transit)) {
+		const struct cqe copy = cqe; /* as in cq_add() */
+
+		pace_timed_complete(qp, wqe, &copy, status != IBV_WC_SUCCESS);
+	} else {
 		cq_add(qp->send_cq, &cqe, status != IBV_WC_SUCCESS);
+	}
 }
 
 static void count_failure(struct qp *qp, enum ibv_wc_status status)
