@@ -122,7 +122,7 @@ struct cm_endpoint {
 	uint32_t local_id, remote_id;
 	uint64_t remote_guid, service_id, transaction;
 	uint64_t load_transaction; /* of the last LAP that was sent or taken */
-	uint32_t loads;		   /* LAPs that were sent, without repeats */
+	uint32_t loads;		   /* LAPs that were sent, without repeats, or taken */
 	struct cm_qp qp;
 	uint32_t timeout_ms;
 	uint8_t max_retries, retries_left;

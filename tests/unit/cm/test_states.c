@@ -355,6 +355,19 @@ static void test_be_loaded(void **state)
 		assert_int_equal(sent.transaction, 9);
 		assert_int_equal(cm_answer_alternate(&cm, passive, 0), -EINVAL);
 	}
+	/* One that was sent before has no effect; the transactions count up over their end. */
+	mad.transaction = 8;
+	give(&peer, &mad);
+	mad.transaction = UINT32_MAX;
+	give(&peer, &mad);
+	assert_int_equal(events, 3);
+	expect_sent(6, CM_APR);
+	mad.transaction = 0x7700000000 | 10; /* the upper half is the agent's */
+	give(&peer, &mad);
+	assert_int_equal(events, 4);
+	mad.transaction = 9;
+	give(&peer, &mad);
+	expect_sent(6, CM_APR);
 	/* The passive side sends none. */
 	assert_int_equal(cm_load_alternate(&cm, passive, &other_path, 0), -EINVAL);
 }
