@@ -360,11 +360,16 @@ static bool is_old_load(const struct cm_endpoint *e, const struct cm_mad *mad)
 
 /*
  * A LAP. One that comes again after its answer is the owner's again: Linux begins all its LAPs with
- * the same transaction, so that a repeat can't be told from another wish for the same path.
+ * the same transaction, so that a repeat can't be told from another wish for the same path. On
+ * Ethernet there are none, and Linux doesn't answer one either.
  */
 static void on_load(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
 {
 	(void)now;
+	if (!e->path.node) {
+		cm->counters.unexpected++;
+		return;
+	}
 	if (is_old_load(e, mad)) {
 		cm->counters.duplicates++;
 		return;

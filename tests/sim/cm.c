@@ -6,8 +6,9 @@
  *
  * Checks: an endpoint gets only events that may follow one another, each at most once; an endpoint
  * that waits for an outcome, also that of a LAP, gets its own; a LAP that comes late, after its
- * successor, isn't loaded; both ends of a connection know the same queue pairs; a connection that one side ends, ends on the other; nothing times out, as at
- * most one packet in five is lost; when all endpoints are closed, no state is left.
+ * successor, isn't loaded; both ends of a connection know the same queue pairs; a connection that
+ * one side ends, ends on the other; nothing times out, as at most one packet in five is lost; when
+ * all endpoints are closed, no state is left.
  *
  * At the end all programs of one host close their endpoints, and this host's daemon leaves as soon
  * as cm_needed_until() allows. At most one packet in a hundred is lost in that phase, and still
@@ -284,7 +285,8 @@ static void begin_one(void)
 	struct cm *cm = &sim.cm[host];
 	struct cm_connect c = {
 		.path = {.local = {[15] = (uint8_t)(host + 1)},
-			 .remote = {[15] = (uint8_t)(2 - host)}},
+			 .remote = {[15] = (uint8_t)(2 - host)},
+			 .node = 1},
 		.service_id = below(8) ? LISTENED : 8,
 		.qp = {.local_qpn = u->qpn,
 		       .local_psn = u->qpn * 3,
