@@ -319,6 +319,30 @@ static struct route_query path_query(const struct path *path, uint8_t mtu)
 	};
 }
 
+bool path_query_of(struct path *path, const struct pub *peer, bool is_back, uint8_t own_bits,
+		   struct route_query *query, uint16_t *source, bool *is_global)
+{
+	const struct fabric *tables = &path->membership->node->tables;
+	const struct fabric_port *port = &tables->ports[path->port];
+	uint64_t word = peer_word(path, peer);
+
+	*query = path_query(path, 0);
+	*source = (uint16_t)(port_lid(port) | (own_bits & ((1u << port_lmc(port)) - 1)));
+	*is_global = path->header > LRH_BTH_ICRC;
+	if (!is_back)
+		return true;
+	uint32_t index = word >> 32 & 0xffff;
+
+	query->port = peer_port(path, peer, word);
+	if (query->port != FABRIC_NONE && index < FABRIC_PKEYS)
+		query->pkey = partition_key_get(tables, query->port, index);
+	query->destination = word & 0xffff;
+	query->sl = word >> 16 & 15;
+	*source = path->destination;
+	*is_global = word & WORD_IS_GLOBAL;
+	return query->port != FABRIC_NONE;
+}
+
 /* A packet is longer than a link on the way allows: it goes as far as that link. */
 static void path_count_too_long(struct path *path, const struct tally *tally)
 {

@@ -99,6 +99,13 @@ bool path_meets_alternate(const struct path *path, const struct pub *peer,
 			  const struct ibv_qp_attr *attr);
 /* The peer's state of migration. */
 enum ibv_mig_state path_peer_state(struct path *path, const struct pub *peer);
+/*
+ * The way of the QP's packets, or (`is_back`) of the answers to them, as the query that finds it,
+ * and the source's LID. `own_bits`: of the QP's address vector. *is_global: they have a GRH. False:
+ * the peer isn't on this fabric.
+ */
+bool path_query_of(struct path *path, const struct pub *peer, bool is_back, uint8_t own_bits,
+		   struct route_query *query, uint16_t *source, bool *is_global);
 /* Frees it; NULL is allowed. */
 void path_free(struct path *path);
 

@@ -772,20 +772,28 @@ bool world_captures(const struct local_qp *lq)
 	return capture_on(qp_of_local(lq)->hca);
 }
 
+static struct capture_way capture_way_of(const struct local_qp *lq)
+{
+	const struct link *link = link_from(lq);
+
+	return (struct capture_way){local_conn_of(lq)->path, link ? link->peer : NULL};
+}
+
 void world_capture_request(struct local_qp *lq, const struct send_wqe *wqe)
 {
-	capture_show_request(qp_of_local(lq), wqe);
+	capture_show_request(qp_of_local(lq), wqe, capture_way_of(lq));
 }
 
 void world_capture_answer(struct local_qp *lq, const struct send_wqe *wqe, uint32_t msn,
 			  enum ibv_wc_status status)
 {
-	capture_show_answer(qp_of_local(lq), wqe, msn, status, lq->peer_rnr_timer);
+	capture_show_answer(qp_of_local(lq), wqe, capture_way_of(lq), msn, status,
+			    lq->peer_rnr_timer);
 }
 
 void world_capture_rnr(struct local_qp *lq, const struct send_wqe *wqe, uint32_t msn)
 {
-	capture_show_rnr(qp_of_local(lq), wqe, msn, lq->peer_rnr_timer);
+	capture_show_rnr(qp_of_local(lq), wqe, capture_way_of(lq), msn, lq->peer_rnr_timer);
 }
 
 void world_count(struct local_qp *lq, unsigned int counter)
