@@ -70,6 +70,7 @@ struct path {
 	uint8_t sl;
 	enum ibv_mig_state mig_state; /* this QP's */
 	bool is_slow;		      /* a fault on one of both ways takes time */
+	bool is_xrc;		      /* to the process of an XRC SRQ: see path_new_xrc() */
 	bool has_refused; /* the peer's migration, to another path than the alternate one */
 	bool is_ahead;	  /* this QP has migrated; the peer will when it learns of that */
 	enum path_fault fault;
@@ -91,6 +92,13 @@ uint64_t path_word_alternate(const struct ibv_qp_attr *attr);
 
 /* A new path of a QP whose attributes are those for RTR. NULL: no memory. */
 struct path *path_new(struct membership *membership, uint32_t qpn, const struct ibv_qp_attr *attr);
+/*
+ * The same of an XRC initiator, to a process with SRQs of its peer's domain. The target QP may be
+ * another process's, and its address vector isn't known: the answers are taken to go the way back
+ * to this QP's port by its service level.
+ */
+struct path *path_new_xrc(struct membership *membership, uint32_t qpn,
+			  const struct ibv_qp_attr *attr);
 /* The QP's attributes have changed. */
 void path_change(struct path *path, const struct ibv_qp_attr *attr);
 /* Whether the path to which the peer has migrated is this QP's alternate one: between its port and

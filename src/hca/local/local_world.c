@@ -41,19 +41,47 @@
 #include "hca/verbs/window.h"
 #include "hca/verbs/xrc_follow.h"
 
-struct local_conn *local_conn_new(struct qp *qp, struct link *link) REQUIRES(qp->lock)
+/* On a fabric: its path. False: out of memory. */
+static bool conn_find_way(struct local_conn *conn) REQUIRES(conn->qp->lock)
+{
+	const struct qp *qp = conn->qp;
+	struct membership *membership = qp->hca->membership;
+
+	if (!membership)
+		return true;
+	conn->core.routed = true;
+	conn->path = qp->type == IBV_QPT_XRC_SEND
+			     ? path_new_xrc(membership, qp->ibv.qp_num, &qp->attr)
+			     : path_new(membership, qp->ibv.qp_num, &qp->attr);
+	return conn->path != NULL;
+}
+
+struct local_conn *local_conn_new(struct qp *qp, uint32_t slot) REQUIRES(qp->lock)
 {
 	struct local_conn *conn = calloc(1, sizeof(*conn));
 
 	if (!conn)
 		return NULL;
 	conn->qp = qp;
-	conn->link = link;
+	conn->link = link_take(qp->hca, slot);
 	list_init(&conn->ack_node);
 	list_init(&conn->rnr_node);
-	local_qp_init(&conn->core, qp->type, qp->ibv.qp_num, (uint8_t)qp->epoch, link->self,
-		      &qp->sq, &qp->attr);
-	return conn;
+	if (conn->link) {
+		local_qp_init(&conn->core, qp->type, qp->ibv.qp_num, (uint8_t)qp->epoch,
+			      conn->link->self, &qp->sq, &qp->attr);
+		if (conn_find_way(conn))
+			return conn;
+	}
+	local_conn_free(conn);
+	return NULL;
+}
+
+void local_conn_free(struct local_conn *conn)
+{
+	if (conn->link)
+		link_put(conn->link);
+	path_free(conn->path);
+	free(conn);
 }
 
 static inline struct qp *qp_of_local(const struct local_qp *lq)
