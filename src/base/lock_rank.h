@@ -42,9 +42,9 @@
 	X(RANK_PARK_CONTROL, "park.control")   /* the control thread works */                     \
 	X(RANK_PARK_ENGINE, "park.engine")     /* the engine thread works */                      \
 	X(RANK_DEVICES, "abi.devices")	       /* the list of devices */                          \
-	X(RANK_NODE, "hca.node")	       /* finding the node of a fabric */                 \
 	X(RANK_KERNEL_DEVICES, "kverbs.known") /* the list of kernel devices */                   \
 	X(RANK_INSTANCE, "hca.instance")       /* making the process's HCA */                     \
+	X(RANK_NODE, "hca.node")	       /* finding the node of a fabric */                 \
 	X(RANK_CHANNEL_FIRST, "channel.first") /* registering a channel's first CQ */             \
 	X(RANK_RELEASE, "hca.release_lock")    /* ending imported PDs */                          \
 	X(RANK_CONVERT, "mem.convert")	       /* converted memory, and the regions on it */      \

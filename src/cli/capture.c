@@ -87,7 +87,7 @@ static bool wish_is_whole(const struct wish *wish, int argc)
 	if (optind < argc)
 		cli_error("capture takes no arguments but options");
 	else if (wish->port && (wish->device || wish->snap))
-		cli_error("--port is for whole datagrams of a virtual fabric: no --device, no "
+		cli_error("--port is for whole packets of a virtual fabric: no --device, no "
 			  "--snaplen");
 	else if (!wish->path)
 		cli_error("capture where to? Give a file: -w FILE (`-w -`: standard output)");
@@ -115,10 +115,9 @@ static int learn_devices(struct capture_file *file, const struct wish *wish)
 	return code;
 }
 
-static int capture_ask_daemon(const struct wish *wish, int *events)
+int capture_ask_daemon(json_t *request, int *events)
 {
 	json_t *reply;
-	json_t *request = json_pack("{s:s, s:I}", "op", "capture", "snap", (json_int_t)wish->snap);
 	int code = ctl_request_fd(request, &reply, events);
 
 	if (code != CLI_OK)
@@ -140,9 +139,7 @@ static int begin_file(struct capture_file *file, const struct wish *wish)
 	return CLI_FAILURE;
 }
 
-/* Connects to the daemon, started if needed; the connection keeps it from leaving until the capture
- * has begun. */
-static int capture_find_daemon(int *connection)
+int capture_find_daemon(int *connection)
 {
 	*connection = start_connect(NULL);
 	if (*connection >= 0)
@@ -159,7 +156,9 @@ static int capture_session_begin(struct capture_session *session, const struct w
 		return code;
 	code = learn_devices(session->file, wish);
 	if (code == CLI_OK)
-		code = capture_ask_daemon(wish, &session->events);
+		code = capture_ask_daemon(
+			json_pack("{s:s, s:I}", "op", "capture", "snap", (json_int_t)wish->snap),
+			&session->events);
 	if (code == CLI_OK)
 		code = begin_file(session->file, wish);
 	close(connection);
@@ -187,9 +186,18 @@ static int say_end(const struct capture_session *session, const struct wish *wis
 	return end == CAPTURE_DONE ? CLI_OK : CLI_FAILURE;
 }
 
-static uint64_t deadline_after_s(uint64_t seconds)
+uint64_t capture_deadline_ns(uint64_t seconds)
 {
 	return seconds ? clock_ns() + seconds * 1000000000ull : UINT64_MAX;
+}
+
+void capture_block_signals(sigset_t *stop)
+{
+	sigemptyset(stop);
+	sigaddset(stop, SIGINT);
+	sigaddset(stop, SIGTERM);
+	sigaddset(stop, SIGHUP);
+	sigprocmask(SIG_BLOCK, stop, NULL);
 }
 
 static int capture_write_file(struct capture_file *file, const struct wish *wish)
@@ -199,23 +207,20 @@ static int capture_write_file(struct capture_file *file, const struct wish *wish
 		.only = wish->device,
 		.events = -1,
 		.bells = -1,
+		.stream = -1,
 		.left = wish->count ? wish->count : UINT64_MAX,
 		.progress = isatty(STDERR_FILENO),
 	};
 	sigset_t stop;
 	int err, code;
 
-	sigemptyset(&stop);
-	sigaddset(&stop, SIGINT);
-	sigaddset(&stop, SIGTERM);
-	sigaddset(&stop, SIGHUP);
-	sigprocmask(SIG_BLOCK, &stop, NULL);
+	capture_block_signals(&stop);
 	code = capture_session_begin(&session, wish);
 	if (code == CLI_OK) {
 		fprintf(stderr, "capturing %s into %s\n",
 			wish->device ? wish->device : "all devices",
 			file->is_stdout ? "standard output" : wish->path);
-		session.end_ns = deadline_after_s(wish->seconds);
+		session.end_ns = capture_deadline_ns(wish->seconds);
 		enum capture_end end = capture_session_run(&session, &stop, &err);
 
 		code = say_end(&session, wish, end, err);
@@ -279,8 +284,9 @@ const struct cli_command command_capture = {
 		"SIGTERM, or what is asked for:\n\n"
 		"  -w, --write FILE      the file; `-' for standard output\n"
 		"  -d, --device DEVICE   of this device only\n"
-		"  -p, --port NODE/PORT  the management datagrams at a port of the virtual fabric\n"
-		"                        instead, as packets of InfiniBand's link layer\n"
+		"  -p, --port NODE/PORT  instead, what crosses a port of the virtual fabric, data "
+		"and\n"
+		"                        management, as packets of InfiniBand's link layer\n"
 		"  -c, --count COUNT     so many packets\n"
 		"      --seconds N       so long\n"
 		"  -s, --snaplen SNAPLEN keep the first SNAPLEN bytes of a packet\n"

@@ -14,7 +14,7 @@
 #include "cli/ctl.h"
 #include "wire/pcapng.h"
 
-enum { BUFFER = 1 << 20, BLOCK_MAX = PCAPNG_ROOM + TAP_PACKET_MAX };
+enum { BUFFER = 1 << 20, BLOCK_MAX = PCAPNG_ROOM + PCAPNG_ERF_BYTES + TAP_PACKET_MAX };
 
 int capture_file_open(struct capture_file *file, const char *path)
 {
@@ -222,6 +222,49 @@ int capture_file_packet(struct capture_file *file, int device, const struct tap_
 	file->bytes += head->size;
 	*(is_frame ? &of->frames : &of->packets) += 1;
 	file->last_ns = head->time_ns;
+	return 0;
+}
+
+int capture_file_link(struct capture_file *file, const struct tap_record *head,
+		      const uint8_t *bytes)
+{
+	enum pcapng_direction direction = head->direction == TAP_OUT ? PCAPNG_OUT : PCAPNG_IN;
+	uint8_t record[PCAPNG_ERF_BYTES + TAP_PACKET_MAX];
+	int err = 0;
+
+	if (!file->link_interface) {
+		file->link_interface = file->interfaces;
+		err = interface_write(file, PCAPNG_ERF, "data", "packets as they would have been");
+	}
+	uint8_t *at = err ? NULL : capture_file_room(file, &err);
+
+	if (err)
+		return err;
+	pcapng_erf(record, head->time_ns, head->size, direction);
+	memcpy(record + PCAPNG_ERF_BYTES, bytes, head->captured);
+	file->used += pcapng_packet(at, BLOCK_MAX,
+				    &(struct pcapng_packet){
+					    .interface = file->link_interface,
+					    .time_ns = head->time_ns,
+					    .bytes = record,
+					    .captured = PCAPNG_ERF_BYTES + head->captured,
+					    .size = PCAPNG_ERF_BYTES + head->size,
+					    .direction = direction,
+					    .dropped = head->lost,
+				    });
+	file->packets++;
+	file->bytes += head->size;
+	return 0;
+}
+
+int capture_file_block(struct capture_file *file, const uint8_t *block, size_t bytes)
+{
+	int err = file->used + bytes > BUFFER ? capture_file_flush(file) : 0;
+
+	if (err)
+		return err;
+	memcpy(file->buffer + file->used, block, bytes);
+	file->used += bytes;
 	return 0;
 }
 

@@ -2,8 +2,10 @@
 /*
  * The file that `verbena capture` writes: pcapng, with an interface for each device, and another
  * one for each device that has frames of raw packet queue pairs. A packet belongs to the device
- * that has its address on this host. Blocks are collected in a buffer until capture_file_flush(),
- * and written whole. One thread.
+ * that has its address on this host. Of a port of the fabric it has no devices: verbena-fabric has
+ * made the section, an interface and the packets of management datagrams; data's packets have an
+ * interface of their own, written before the first of them. Blocks are collected in a buffer until
+ * capture_file_flush(), and written whole. One thread.
  */
 #ifndef VERBENA_CLI_CAPTURE_FILE_H
 #define VERBENA_CLI_CAPTURE_FILE_H
@@ -36,7 +38,8 @@ struct capture_file {
 	size_t used;
 	struct capture_device device[CAPTURE_DEVICES];
 	uint32_t devices;
-	uint32_t interfaces; /* written */
+	uint32_t interfaces;	 /* written */
+	uint32_t link_interface; /* of data at a port of the fabric; 0: not yet */
 	uint32_t snap;
 	uint64_t packets, bytes; /* written */
 	uint64_t last_ns;	 /* time of the latest packet */
@@ -60,6 +63,13 @@ int capture_file_device(const struct capture_file *file, const struct tap_record
 /* Adds a packet. Returns 0 or -errno. */
 int capture_file_packet(struct capture_file *file, int device, const struct tap_record *head,
 			const uint8_t *bytes);
+/* Adds data's packet at a port of the fabric. Returns 0 or -errno. */
+int capture_file_link(struct capture_file *file, const struct tap_record *head,
+		      const uint8_t *bytes);
+/* Adds a block that verbena-fabric has made, at most CAPTURE_BLOCK_MAX bytes. Returns 0 or -errno.
+ */
+enum { CAPTURE_BLOCK_MAX = 65536 };
+int capture_file_block(struct capture_file *file, const uint8_t *block, size_t bytes);
 /* Writes the interfaces' statistics. `lost`: lost packets of all devices. */
 int capture_file_end(struct capture_file *file, uint64_t lost);
 /* Writes the buffer to the file. Returns 0 or -errno. */

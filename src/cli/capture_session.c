@@ -184,6 +184,11 @@ static void learn_again(struct capture_session *session)
 static int write_one(struct capture_session *session, const struct capture_source *source)
 {
 	struct capture_file *file = session->file;
+
+	if (source->head.kind == TAP_LINK) {
+		session->left--;
+		return capture_file_link(file, &source->head, source->bytes);
+	}
 	int device = capture_file_device(file, &source->head, source->bytes);
 
 	if (device < 0) {
@@ -221,6 +226,15 @@ static int session_move_packet(struct capture_session *session)
 	return n;
 }
 
+/* The same, and what the stream has. */
+static int session_move(struct capture_session *session)
+{
+	int packets = session_move_packet(session);
+	int more = packets < 0 || session->stream < 0 ? 0 : session->stream_take(session);
+
+	return more < 0 ? more : packets < 0 ? packets : packets + more;
+}
+
 /* Moves all packets that have been written so far, and no later ones. */
 static int move_rest(struct capture_session *session)
 {
@@ -233,7 +247,7 @@ static int move_rest(struct capture_session *session)
 		source->until = written < source->until ? written : source->until;
 	}
 	do
-		n = session_move_packet(session);
+		n = session_move(session);
 	while (n > 0 && session->left);
 	return n < 0 ? n : 0;
 }
@@ -279,14 +293,15 @@ static void quiet_bells(const struct capture_session *session)
 /* Waits for a process, the daemon, a signal or the time limit. Returns whether a signal came. */
 static bool wait_for_calls(struct capture_session *session, int signals)
 {
-	struct pollfd fds[3] = {{.fd = signals, .events = POLLIN},
+	struct pollfd fds[4] = {{.fd = signals, .events = POLLIN},
 				{.fd = session->events, .events = POLLIN},
-				{.fd = session->bells, .events = POLLIN}};
+				{.fd = session->bells, .events = POLLIN},
+				{.fd = session->stream, .events = POLLIN}};
 	bool quiet = true;
 
 	for (size_t i = 0; i < session->count; i++)
 		quiet &= session->sources[i].until == 0 || tap_sleep(&session->sources[i].reader);
-	int n = poll(fds, 3, quiet ? session_timeout_ms(session, clock_ns()) : 0);
+	int n = poll(fds, 4, quiet ? session_timeout_ms(session, clock_ns()) : 0);
 
 	for (size_t i = 0; i < session->count; i++)
 		tap_wake(&session->sources[i].reader);
@@ -308,7 +323,7 @@ static bool session_loop(struct capture_session *session, int signals, int *err)
 
 	while (alive && !is_over(session, told)) {
 		alive = session_take_events(session);
-		int n = session_move_packet(session);
+		int n = session_move(session);
 
 		*err = n < 0 ? n : 0;
 		if (!n)

@@ -19,6 +19,10 @@ struct capture_session {
 	const char *only; /* the device to capture; NULL: all */
 	int events;	  /* the daemon's event socket */
 	int bells;	  /* epoll of all sources' bells; -1: none yet */
+	int stream;	  /* of blocks that verbena-fabric makes; -1: none */
+	/* Moves what the stream has into the file; it never blocks. Returns the number of packets,
+	 * or -errno, which ends the capture. */
+	int (*stream_take)(struct capture_session *session);
 	struct capture_source *sources;
 	size_t count, room;
 	uint32_t processes; /* captured so far */
@@ -43,5 +47,16 @@ enum capture_end capture_session_run(struct capture_session *session, const sigs
 				     int *err);
 uint64_t capture_session_lost(const struct capture_session *session);
 void capture_session_free(struct capture_session *session);
+
+/* What both kinds of captures begin with (capture.c). Each returns an exit code. */
+/* Connects to the daemon, started if needed; the connection keeps it from leaving until the capture
+ * has begun. */
+int capture_find_daemon(int *connection);
+/* Asks the daemon for a capture's event socket. */
+int capture_ask_daemon(json_t *request, int *events);
+/* Blocks the signals that end a capture. */
+void capture_block_signals(sigset_t *stop);
+/* For capture_session.end_ns; 0 seconds: no limit. */
+uint64_t capture_deadline_ns(uint64_t seconds);
 
 #endif

@@ -1,172 +1,182 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `verbena capture --port`: management datagrams that cross a port of the fabric. verbena-fabric
- * makes the pcapng blocks; this file writes them, whole ones only, and counts the packets.
+ * `verbena capture --port`: what crosses a port of the fabric. verbena-fabric makes the pcapng
+ * blocks of management datagrams, on a stream; data's packets come from the processes that send
+ * them, by rings that verbenad introduces, as in any capture (capture_session.h). This file puts
+ * both together.
  */
 #include "cli/fabric.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "base/list.h"
+#include "cli/capture_session.h"
 
-enum { BLOCK_HEAD = 8, BLOCK_PACKET = 6, BLOCK_BYTES_MAX = 65536 };
+enum { BLOCK_HEAD = 8, BLOCK_PACKET = 6 };
 
 /* Blocks on their way from the stream to the file. */
 struct blocks {
-	int to;
-	uint64_t packets, most; /* written; how many are wanted */
+	struct capture_session session;
 	size_t used;
-	uint8_t data[2 * BLOCK_BYTES_MAX];
+	uint8_t data[2 * CAPTURE_BLOCK_MAX];
 };
 
-static int all_write(int fd, const uint8_t *data, size_t bytes)
-{
-	while (bytes) {
-		ssize_t n = write(fd, data, bytes);
-
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		data += n > 0 ? n : 0;
-		bytes -= n > 0 ? (size_t)n : 0;
-	}
-	return 0;
-}
-
-/* Writes the blocks that are whole. 0; -EPROTO: they can't be blocks; or why writing failed. */
+/* Writes the blocks that are whole. Returns the number of packets; -EPROTO: they can't be blocks;
+ * or why writing failed. */
 static int blocks_write(struct blocks *blocks)
 {
+	struct capture_session *session = &blocks->session;
 	size_t at = 0;
-	int err = 0;
+	int packets = 0, err = 0;
 
-	while (!err && blocks->packets < blocks->most && blocks->used - at >= BLOCK_HEAD) {
+	while (!err && session->left && blocks->used - at >= BLOCK_HEAD) {
 		uint32_t type, bytes;
 
 		memcpy(&type, blocks->data + at, sizeof(type));
 		memcpy(&bytes, blocks->data + at + 4, sizeof(bytes));
-		if (bytes < BLOCK_HEAD + 4 || bytes % 4 || bytes > BLOCK_BYTES_MAX)
+		if (bytes < BLOCK_HEAD + 4 || bytes % 4 || bytes > CAPTURE_BLOCK_MAX)
 			return -EPROTO;
 		if (blocks->used - at < bytes)
 			break;
-		blocks->packets += type == BLOCK_PACKET;
-		err = all_write(blocks->to, blocks->data + at, bytes);
+		err = capture_file_block(session->file, blocks->data + at, bytes);
 		at += bytes;
+		if (type != BLOCK_PACKET)
+			continue;
+		packets++;
+		session->left--;
+		session->file->packets++;
 	}
 	memmove(blocks->data, blocks->data + at, blocks->used - at);
 	blocks->used -= at;
-	return err;
+	return err ? err : packets;
 }
 
-/* The stop signals as a descriptor. */
-static int stop_signals(void)
+/* capture_session.stream_take. -ESHUTDOWN: the fabric has ended. */
+static int blocks_take(struct capture_session *session)
 {
-	sigset_t stop;
+	struct blocks *blocks = container_of(session, struct blocks, session);
+	ssize_t n = recv(session->stream, blocks->data + blocks->used,
+			 sizeof(blocks->data) - blocks->used, MSG_DONTWAIT);
 
-	sigemptyset(&stop);
-	sigaddset(&stop, SIGINT);
-	sigaddset(&stop, SIGTERM);
-	sigaddset(&stop, SIGHUP);
-	sigprocmask(SIG_BLOCK, &stop, NULL);
-	signal(SIGPIPE, SIG_IGN);
-	return signalfd(-1, &stop, SFD_CLOEXEC);
+	if (!n)
+		return -ESHUTDOWN;
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	blocks->used += (size_t)n;
+	return blocks_write(blocks);
 }
 
-static int left_ms(uint64_t end_ns)
+/* The section and the interface, which come first. */
+static int blocks_begin(struct blocks *blocks)
 {
-	uint64_t now = clock_ns();
+	struct pollfd wait = {.fd = blocks->session.stream, .events = POLLIN};
 
-	if (end_ns == UINT64_MAX)
-		return -1;
-	if (end_ns <= now)
-		return 0;
-	return (end_ns - now) / 1000000 < 60000 ? (int)((end_ns - now) / 1000000 + 1) : 60000;
-}
+	blocks->session.file->interfaces = 1;
+	while (!blocks->session.file->used) {
+		int n = poll(&wait, 1, -1) < 0 ? -errno : blocks_take(&blocks->session);
 
-/* Until a signal, a limit, or the fabric's end (-ESHUTDOWN). */
-static int stream_copy(struct blocks *blocks, int from, int stop, uint64_t end_ns)
-{
-	int err = 0;
-
-	while (!err && blocks->packets < blocks->most && clock_ns() < end_ns) {
-		struct pollfd waits[] = {{.fd = from, .events = POLLIN},
-					 {.fd = stop, .events = POLLIN}};
-		ssize_t n;
-
-		if (poll(waits, 2, left_ms(end_ns)) < 0 && errno != EINTR)
-			return -errno;
-		if (waits[1].revents)
-			return 0;
-		if (!waits[0].revents)
-			continue;
-		n = read(from, blocks->data + blocks->used, sizeof(blocks->data) - blocks->used);
-		if (!n)
-			return -ESHUTDOWN;
-		if (n < 0 && errno != EAGAIN && errno != EINTR)
-			return -errno;
-		blocks->used += n > 0 ? (size_t)n : 0;
-		err = blocks_write(blocks);
+		if (n < 0 && n != -EINTR)
+			return n;
 	}
-	return err;
+	return 0;
 }
 
-static int capture_to(int to, int from, const struct fabric_capture *wish)
+static int capture_run_at(struct blocks *blocks, const struct fabric_capture *wish,
+			  unsigned int port, const sigset_t *stop)
 {
-	static struct blocks blocks;
-	int stop = stop_signals(), err;
+	struct capture_session *session = &blocks->session;
+	int err = blocks_begin(blocks);
+	enum capture_end end = CAPTURE_FAILED;
 
-	blocks = (struct blocks){.to = to, .most = wish->count ? wish->count : UINT64_MAX};
-	err = stop < 0 ? -errno
-		       : stream_copy(&blocks, from, stop,
-				     wish->seconds ? clock_ns() + wish->seconds * 1000000000
-						   : UINT64_MAX);
-	if (stop >= 0)
-		close(stop);
+	if (!err) {
+		fprintf(stderr, "capturing %s/%u into %s\n", wish->port, port,
+			session->file->is_stdout ? "standard output" : wish->path);
+		session->end_ns = capture_deadline_ns(wish->seconds);
+		end = capture_session_run(session, stop, &err);
+	}
 	if (err == -ESHUTDOWN)
 		cli_error("the fabric ended, and the capture with it");
-	else if (err)
+	else if (end == CAPTURE_FAILED)
 		cli_error("cannot write %s: %s", wish->path, strerror(-err));
-	fprintf(stderr, "%" PRIu64 " datagrams captured\n", blocks.packets);
-	return err ? CLI_FAILURE : CLI_OK;
+	else if (end == CAPTURE_DAEMON_GONE)
+		cli_error("the daemon ended, and the capture with it");
+	capture_file_flush(session->file);
+	fprintf(stderr, "%" PRIu64 " packets captured\n", session->file->packets);
+	if (capture_session_lost(session))
+		fprintf(stderr,
+			"%" PRIu64 " packets of data were lost: they came faster than they could "
+			"be written\n",
+			capture_session_lost(session));
+	return end == CAPTURE_DONE ? CLI_OK : CLI_FAILURE;
 }
 
-int fabric_capture_run(const struct fabric_capture *wish)
+/* Asks the fabric for the port's stream, and the daemon for what its programs send. */
+static int ask_both(struct capture_session *session, const char *node, unsigned int port)
 {
-	unsigned int port;
+	int connection;
 	json_t *reply = NULL;
-	int from, to, code;
+	int code = fabric_request_fd(
+		json_pack("{s:s, s:s, s:i}", "op", "capture", "node", node, "port", (int)port),
+		&reply, &session->stream);
 
-	if (!fabric_port_parse(wish->port, &port))
-		return CLI_USAGE;
-	code = fabric_request_fd(json_pack("{s:s, s:s, s:i}", "op", "capture", "node", wish->port,
-					   "port", (int)port),
-				 &reply, &from);
 	if (code != CLI_OK)
 		return code;
+	json_int_t row = json_integer_value(json_object_get(reply, "row"));
+
 	json_decref(reply);
-	if (from < 0) {
+	if (session->stream < 0) {
 		cli_error("the fabric sent no stream; are `verbena` and verbena-fabric of one "
 			  "version?");
 		return CLI_FAILURE;
 	}
-	to = strcmp(wish->path, "-") != 0
-		     ? open(wish->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)
-		     : dup(STDOUT_FILENO);
-	if (to < 0) {
-		cli_error("cannot open %s: %s", wish->path, strerror(errno));
-		close(from);
-		return CLI_FAILURE;
+	code = capture_find_daemon(&connection);
+	if (code != CLI_OK)
+		return code;
+	code = capture_ask_daemon(json_pack("{s:s, s:I}", "op", "capture", "fabric_port", row),
+				  &session->events);
+	close(connection);
+	return code;
+}
+
+int fabric_capture_run(const struct fabric_capture *wish)
+{
+	static struct capture_file file;
+	static struct blocks blocks;
+	struct capture_session *session = &blocks.session;
+	unsigned int port;
+	sigset_t stop;
+
+	if (!fabric_port_parse(wish->port, &port))
+		return CLI_USAGE;
+	*session = (struct capture_session){
+		.file = &file,
+		.events = -1,
+		.bells = -1,
+		.stream = -1,
+		.stream_take = blocks_take,
+		.left = wish->count ? wish->count : UINT64_MAX,
+	};
+	capture_block_signals(&stop);
+	signal(SIGPIPE, SIG_IGN);
+	int code = ask_both(session, wish->port, port);
+	int err = code == CLI_OK ? capture_file_open(&file, wish->path) : 0;
+
+	if (err) {
+		cli_error("cannot open %s: %s", wish->path, strerror(-err));
+		code = CLI_FAILURE;
+	} else if (code == CLI_OK) {
+		code = capture_run_at(&blocks, wish, port, &stop);
+		capture_file_close(&file);
 	}
-	fprintf(stderr, "capturing %s/%u into %s\n", wish->port, port,
-		strcmp(wish->path, "-") != 0 ? wish->path : "standard output");
-	code = capture_to(to, from, wish);
-	close(to);
-	close(from);
+	if (session->stream >= 0)
+		close(session->stream);
+	capture_session_free(session);
 	return code;
 }

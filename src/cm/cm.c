@@ -71,6 +71,8 @@ struct cm_endpoint *endpoint_by_id(const struct cm *cm, uint32_t local_id)
 
 bool endpoint_is_at(const struct cm_endpoint *e, const struct cm_path *path)
 {
+	if (e->has_alternate && !memcmp(e->alternate.remote, path->remote, 16))
+		return true;
 	return e->path.on_host == path->on_host && !memcmp(e->path.remote, path->remote, 16);
 }
 
@@ -392,7 +394,7 @@ int cm_connect(struct cm *cm, struct cm_endpoint *e, const struct cm_connect *c,
 	if (!e->qp.ack_timeout)
 		e->qp.ack_timeout = cm_ack_timeout(config->ack_delay, config->life_time);
 	e->service_id = c->service_id;
-	e->disconnected = false;
+	e->disconnected = e->has_alternate = false;
 	set_patience(e, config);
 	mad.service_id = c->service_id;
 	mad.ca_guid = config->guid;
@@ -520,7 +522,7 @@ int cm_load_alternate(struct cm *cm, struct cm_endpoint *e, const struct cm_mad_
 {
 	struct cm_mad mad = endpoint_mad(e, CM_LAP);
 
-	if (e->state != CM_ESTABLISHED || e->passive || e->lap != CM_LAP_NONE)
+	if (e->state != CM_ESTABLISHED || e->passive || e->lap != CM_LAP_NONE || !e->path.node)
 		return -EINVAL;
 	/* Not that of the last one, to which an answer may still come. */
 	mad.transaction = e->load_transaction = e->local_id + ++e->loads;
@@ -540,6 +542,22 @@ int cm_answer_alternate(struct cm *cm, struct cm_endpoint *e, enum cm_apr_status
 	e->lap = CM_LAP_NONE;
 	endpoint_send_apr(cm, e, e->load_transaction, status);
 	return 0;
+}
+
+void cm_set_alternate(struct cm_endpoint *e, const struct cm_path *path)
+{
+	e->alternate = *path;
+	e->has_alternate = true;
+}
+
+void cm_migrate(struct cm_endpoint *e)
+{
+	const struct cm_path former = e->path;
+
+	if (!e->has_alternate)
+		return;
+	e->path = e->alternate;
+	e->alternate = former;
 }
 
 /* ------------------------------------------------------------------ service ids */

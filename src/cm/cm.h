@@ -105,24 +105,26 @@ struct cm_qp {
 
 /*
  * A connection, or a SIDR request. `lap` is a state within CM_ESTABLISHED. No lock guards these
- * fields: the owner serialises access to a struct cm. Three facts beside the state, each valid in
+ * fields: the owner serialises access to a struct cm. Four facts beside the state, each valid in
  * several states:
  *   passive       set by the REQ or SIDR_REQ that made the endpoint; never cleared
  *   closed        set by cm_close(), and when no owner took a request: no more events, and the
  *                 endpoint is freed once it is IDLE (cm.orphans counts these); never cleared
  *   disconnected  set by endpoint_disconnected(), which so reports the event once; cleared by
  *                 cm_connect(), which begins another connection
+ *   has_alternate set by cm_set_alternate(); cleared by cm_connect()
  */
 struct cm_endpoint {
 	void *owner; /* for the owner's use */
 	enum cm_state state;
 	enum cm_lap lap;
-	bool passive, closed, disconnected;
+	bool passive, closed, disconnected, has_alternate;
 	struct cm_path path;
+	struct cm_path alternate; /* has_alternate: the queue pair may migrate to it, or came */
 	uint32_t local_id, remote_id;
 	uint64_t remote_guid, service_id, transaction;
 	uint64_t load_transaction; /* of the last LAP that was sent or taken */
-	uint32_t loads;		   /* LAPs that were sent, without repeats */
+	uint32_t loads;		   /* LAPs that were sent, without repeats, or taken */
 	struct cm_qp qp;
 	uint32_t timeout_ms;
 	uint8_t max_retries, retries_left;
@@ -251,12 +253,18 @@ int cm_reject(struct cm *cm, struct cm_endpoint *endpoint, enum cm_reject reason
 int cm_disconnect(struct cm *cm, struct cm_endpoint *endpoint, uint64_t now_ms);
 
 /*
- * Alternate paths (IBTA 12.8). cm_load_alternate() sends a LAP: `path` as this side sees it. Only
- * the side that sent the REQ may, and one at a time. cm_answer_alternate() answers the peer's.
+ * Alternate paths (IBTA 12.8), on an InfiniBand fabric only. cm_load_alternate() sends a LAP:
+ * `path` as this side sees it. Only the side that sent the REQ may, and one at a time.
+ * cm_answer_alternate() answers the peer's.
  */
 int cm_load_alternate(struct cm *cm, struct cm_endpoint *endpoint, const struct cm_mad_path *path,
 		      uint64_t now_ms);
 int cm_answer_alternate(struct cm *cm, struct cm_endpoint *endpoint, enum cm_apr_status status);
+/* The queue pair has loaded this path: messages that come by it are the peer's, too. */
+void cm_set_alternate(struct cm_endpoint *endpoint, const struct cm_path *path);
+/* The queue pair has migrated: the messages go by the alternate path, and the former one becomes
+ * the alternate path. */
+void cm_migrate(struct cm_endpoint *endpoint);
 
 /* Service id resolution: sends a SIDR_REQ; answers one by a SIDR_REP. */
 int cm_sidr_request(struct cm *cm, struct cm_endpoint *endpoint, const struct cm_path *path,

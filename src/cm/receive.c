@@ -346,12 +346,34 @@ static void endpoint_on_sidr_reply(struct cm *cm, struct cm_endpoint *e, const s
 }
 
 /*
- * A LAP. One that comes again after its answer is the owner's again: a peer may begin all its LAPs
- * with the same transaction, so that a repeat can't be told from another wish for the same path.
+ * Whether the LAP is older than the last one: the network has delayed a copy of it, and its sender
+ * waits for no answer any more. The transactions of a connection's LAPs count up
+ * (cm_load_alternate()), or are all the same (Linux). The upper half is the agent's on the way.
+ */
+static bool is_old_load(const struct cm_endpoint *e, const struct cm_mad *mad)
+{
+	enum { OLD_LOADS = 256 }; /* a peer that draws its transactions hardly meets one of these */
+	uint32_t behind = (uint32_t)e->load_transaction - (uint32_t)mad->transaction;
+
+	return e->loads && behind && behind <= OLD_LOADS;
+}
+
+/*
+ * A LAP. One that comes again after its answer is the owner's again: Linux begins all its LAPs with
+ * the same transaction, so that a repeat can't be told from another wish for the same path. On
+ * Ethernet there are none, and Linux doesn't answer one either.
  */
 static void on_load(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
 {
 	(void)now;
+	if (!e->path.node) {
+		cm->counters.unexpected++;
+		return;
+	}
+	if (is_old_load(e, mad)) {
+		cm->counters.duplicates++;
+		return;
+	}
 	switch (e->lap) {
 	case CM_LAP_SENT: /* each side waits for the other's answer: the peer may not ask now */
 	case CM_LAP_MRA_RCVD:
@@ -371,6 +393,7 @@ static void on_load(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *m
 		return;
 	}
 	e->load_transaction = mad->transaction;
+	e->loads++;
 	e->lap = CM_LAP_RCVD;
 	endpoint_event(cm, e, CM_EVENT_LOAD, 0, mad);
 }

@@ -5,7 +5,6 @@
  */
 #include "fabricd/tap.h"
 
-#include "fabric/octets.h"
 #include "fabricd/packet.h"
 #include "wire/pcapng.h"
 
@@ -19,9 +18,6 @@
 #include <unistd.h>
 
 #define RING_BYTES (1u << 20)
-
-/* Endace's record format: tshark has no dissector for link type 247, InfiniBand alone. */
-enum { ERF_BYTES = 16, ERF_INFINIBAND = 21, ERF_VARYING = 4 };
 
 struct tap {
 	struct list node; /* on server.taps */
@@ -141,39 +137,24 @@ void taps_close(struct server *server)
 		tap_free(server, container_of(node, struct tap, node));
 }
 
-/* A record's header. Its time is in 2^-32 seconds, the first octet the lowest; its interfaces are
- * the two directions; losses are in the block. */
-static void erf_make(uint8_t erf[ERF_BYTES], const struct timespec *now, size_t bytes, bool is_out)
-{
-	uint64_t time = (uint64_t)now->tv_sec << 32 | ((uint64_t)now->tv_nsec << 32) / 1000000000;
-
-	for (int i = 0; i < 8; i++)
-		erf[i] = (uint8_t)(time >> 8 * i);
-	erf[8] = ERF_INFINIBAND;
-	erf[9] = ERF_VARYING | is_out;
-	octets_put16(erf + 10, (uint16_t)(bytes + ERF_BYTES));
-	octets_put16(erf + 12, 0);
-	octets_put16(erf + 14, (uint16_t)bytes);
-}
-
 /* `record` has room for the header before the packet. */
 static void tap_note(struct server *server, struct tap *tap, uint8_t *record, size_t bytes,
 		     bool is_out)
 {
-	uint8_t block[PCAPNG_ROOM + ERF_BYTES + PACKET_BYTES_MAX];
+	uint8_t block[PCAPNG_ROOM + PCAPNG_ERF_BYTES + PACKET_BYTES_MAX];
 	struct timespec now;
 	size_t block_bytes;
 	struct pcapng_packet packet = {
 		.bytes = record,
-		.captured = (uint32_t)(ERF_BYTES + bytes),
-		.size = (uint32_t)(ERF_BYTES + bytes),
+		.captured = (uint32_t)(PCAPNG_ERF_BYTES + bytes),
+		.size = (uint32_t)(PCAPNG_ERF_BYTES + bytes),
 		.direction = is_out ? PCAPNG_OUT : PCAPNG_IN,
 		.dropped = tap->lost,
 	};
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	packet.time_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-	erf_make(record, &now, bytes, is_out);
+	pcapng_erf(record, packet.time_ns, bytes, packet.direction);
 	block_bytes = pcapng_packet(block, sizeof block, &packet);
 	if (!ring_put(tap, block, block_bytes)) {
 		tap->lost++;
@@ -187,7 +168,7 @@ void taps_note(void *context, const struct fabric_datagram *datagram, uint32_t e
 	       uint32_t ingress, uint8_t vl)
 {
 	struct server *server = context;
-	uint8_t record[ERF_BYTES + PACKET_BYTES_MAX];
+	uint8_t record[PCAPNG_ERF_BYTES + PACKET_BYTES_MAX];
 	size_t bytes = 0;
 
 	list_for_each(node, &server->taps) {
@@ -196,7 +177,7 @@ void taps_note(void *context, const struct fabric_datagram *datagram, uint32_t e
 		if (tap->port != egress && tap->port != ingress)
 			continue;
 		if (!bytes)
-			bytes = packet_make(datagram, vl, record + ERF_BYTES);
+			bytes = packet_make(datagram, vl, record + PCAPNG_ERF_BYTES);
 		tap_note(server, tap, record, bytes, tap->port == egress);
 	}
 }

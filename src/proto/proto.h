@@ -495,7 +495,9 @@ struct proto_event {
 	uint32_t uid; /* LINK: the peer's; CAPTURE: the process's */
 	uint32_t value; /* LINK: enum proto_link_flag; DEVICE: event type; CAPTURE: bytes to keep
 			 * of a packet, 0 for all */
-	uint32_t port;	/* DEVICE: port number */
+	/* DEVICE: port number. CAPTURE: 0, or the row + 1 of a port of the fabric: the packets that
+	 * cross it, as those of its link layer, are wanted, and no others. */
+	uint32_t port;
 	uint32_t reserved;
 };
 

@@ -124,7 +124,7 @@ struct pub_qp {
 	_Atomic uint32_t arm_groups;
 	uint32_t reserved;
 	/* On a fabric, RC and UC: which way its packets go to its peer (hca/fabric/path.c), to
-	 * which LID in bits 0-15; else 0 */
+	 * which LID in bits 0-15, by which port 24-31; else 0 */
 	_Atomic uint64_t path;
 	_Atomic uint64_t alternate; /* the same by its alternate path, or 0 */
 	uint32_t reserved2[2];

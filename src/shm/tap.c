@@ -67,7 +67,7 @@ bool tap_write(struct tap_writer *writer, const struct tap_packet *packet)
 		.bytes = tap_whole_size(captured, (uint32_t)comment),
 		.captured = (uint16_t)captured,
 		.size = (uint16_t)packet->size,
-		.kind = packet->is_frame ? TAP_FRAME : TAP_PACKET,
+		.kind = packet->kind ? packet->kind : TAP_PACKET,
 		.direction = packet->direction,
 		.comment = (uint8_t)comment,
 		.device = packet->device,
@@ -107,9 +107,8 @@ static bool head_is_sound(const struct tap_record *head, uint64_t there, uint32_
 		return false;
 	if (head->kind == TAP_PAD)
 		return true;
-	return (head->kind == TAP_PACKET || head->kind == TAP_FRAME) &&
-	       head->captured <= TAP_PACKET_MAX && head->captured <= head->size &&
-	       head->comment <= TAP_COMMENT_MAX &&
+	return head->kind <= TAP_LINK && head->captured <= TAP_PACKET_MAX &&
+	       head->captured <= head->size && head->comment <= TAP_COMMENT_MAX &&
 	       (head->direction == TAP_IN || head->direction == TAP_OUT) &&
 	       head->bytes == tap_whole_size(head->captured, head->comment);
 }

@@ -32,6 +32,7 @@ enum tap_kind {
 	TAP_PAD,
 	TAP_PACKET, /* of IP; its address tells the device */
 	TAP_FRAME,  /* of Ethernet, on the segment of `device` or its interface */
+	TAP_LINK,   /* of InfiniBand's link layer, at the port of a fabric that is captured */
 };
 enum tap_direction { TAP_IN = 1, TAP_OUT = 2 }; /* as PCAPNG_IN, PCAPNG_OUT */
 
@@ -79,8 +80,8 @@ struct tap_packet {
 	uint32_t captured, size;
 	enum tap_direction direction;
 	const char *comment;
-	bool is_frame;
-	uint8_t device; /* a frame's */
+	enum tap_kind kind; /* TAP_PAD: TAP_PACKET */
+	uint8_t device;	    /* a frame's */
 };
 
 /* `snap`: how many bytes to keep of each packet; 0: all. */

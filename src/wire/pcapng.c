@@ -159,3 +159,23 @@ size_t pcapng_statistics(uint8_t *to, size_t room, uint32_t interface, uint64_t 
 	block_put_option(&b, STATISTICS_DROPPED, &dropped, sizeof(dropped));
 	return block_end(&b);
 }
+
+/* The time is in 2^-32 seconds, the first octet the lowest; the record's interfaces are the two
+ * directions; losses are in the block. */
+void pcapng_erf(uint8_t to[PCAPNG_ERF_BYTES], uint64_t time_ns, size_t bytes,
+		enum pcapng_direction direction)
+{
+	enum { ERF_INFINIBAND = 21, ERF_VARYING = 4 };
+	uint64_t time = (time_ns / 1000000000) << 32 | ((time_ns % 1000000000) << 32) / 1000000000;
+	size_t whole = bytes + PCAPNG_ERF_BYTES;
+
+	memset(to, 0, PCAPNG_ERF_BYTES);
+	for (int i = 0; i < 8; i++)
+		to[i] = (uint8_t)(time >> 8 * i);
+	to[8] = ERF_INFINIBAND;
+	to[9] = ERF_VARYING | (direction == PCAPNG_OUT);
+	to[10] = (uint8_t)(whole >> 8);
+	to[11] = (uint8_t)whole;
+	to[14] = (uint8_t)(bytes >> 8);
+	to[15] = (uint8_t)bytes;
+}

@@ -50,4 +50,10 @@ size_t pcapng_statistics(uint8_t *to, size_t room, uint32_t interface, uint64_t 
 
 size_t pcapng_packet(uint8_t *to, size_t room, const struct pcapng_packet *packet);
 
+/* Writes the header of Endace's record before a packet of InfiniBand's link layer with so many
+ * bytes: tshark has no dissector for link type 247, InfiniBand alone. */
+enum { PCAPNG_ERF_BYTES = 16 };
+void pcapng_erf(uint8_t to[PCAPNG_ERF_BYTES], uint64_t time_ns, size_t bytes,
+		enum pcapng_direction direction);
+
 #endif

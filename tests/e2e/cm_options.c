@@ -71,6 +71,11 @@ static struct ibv_qp_init_attr queue_attr(uint32_t receives)
 	};
 }
 
+static int option(struct rdma_cm_id *id, int level, int name, const void *value, size_t size)
+{
+	return rdma_set_option(id, level, name, (void *)value, size);
+}
+
 /* ------------------------------------------------------------------ shared receive queues */
 
 enum { MESSAGES = 50, BYTES = 64 };
@@ -112,6 +117,19 @@ static struct rdma_cm_id *connect_with_srq(struct rdma_cm_id *client, uint8_t *m
 	return server;
 }
 
+/* On Ethernet a connection has no alternate path, and goes on without one. */
+static void alternate_path(struct rdma_cm_id *id)
+{
+	const uint32_t flags = IBV_PATH_FLAG_ALTERNATE | IBV_PATH_FLAG_BIDIRECTIONAL;
+	uint8_t record[72] = {0};
+
+	memcpy(record, &flags, sizeof(flags));
+	memcpy(record + 8 + 8, &id->route.addr.addr.ibaddr.dgid, 16);
+	memcpy(record + 8 + 24, &id->route.addr.addr.ibaddr.sgid, 16);
+	REFUSED(option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, record, sizeof(record)),
+		EOPNOTSUPP);
+}
+
 /* More messages than the QP says it can receive: its CQ has room for the SRQ's. */
 static void messages(void)
 {
@@ -124,6 +142,8 @@ static void messages(void)
 	MUST(!rdma_create_qp(client, NULL, &queues));
 	struct rdma_cm_id *server = connect_with_srq(client, to, &received);
 
+	alternate_path(client);
+	alternate_path(server);
 	sent = rdma_reg_msgs(client, from, sizeof(from));
 	for (int i = 0; i < MESSAGES; i++) {
 		MUST(!rdma_post_send(client, NULL, from, sizeof(from), sent, 0));
@@ -182,11 +202,6 @@ static void kinds(void)
 }
 
 /* ------------------------------------------------------------------ options */
-
-static int option(struct rdma_cm_id *id, int level, int name, const void *value, size_t size)
-{
-	return rdma_set_option(id, level, name, (void *)value, size);
-}
 
 static void options(void)
 {

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zlib
 
+from programs import Shell, connect, daemon_end, lid, start
 from stage import BUILD, PATIENCE, RUNTIME, SMALL, main, need, poll_until, require
 
 
@@ -19,7 +20,7 @@ class Capture:
     """A `verbena capture --port` that has begun."""
 
     def __init__(self, fabric, port, *options):
-        self.path = os.path.join(fabric.folder, "capture.pcapng")
+        self.path = os.path.join(fabric.folder, f"capture-{port.replace('/', '-')}.pcapng")
         self.child = subprocess.Popen(
             [os.path.join(BUILD, "bin", "verbena"), "capture", "--port", port, "-w", self.path,
              *options], env=fabric.environment(), stderr=subprocess.PIPE, text=True)
@@ -87,7 +88,7 @@ def a_request_and_its_answer(fabric):
     capture = Capture(fabric, "S1/7", "-c", "2")
     fabric.run("H2", "smpquery", "-D", "nodeinfo", "0,1,7,1")
     code, text = capture.end()
-    require(not code and "2 datagrams captured" in text, f"capture: {code} {text}")
+    require(not code and "2 packets captured" in text, f"capture: {code} {text}")
     packets = list(packets_of(capture.path))
     require([flags for flags, _ in packets] == [2, 1], "out, then in")
     for _, packet in packets:
@@ -113,10 +114,7 @@ def only_what_crosses_the_port(fabric):
     fabric.run("H2", "perfquery", "6", "1")
     fabric.run("H2", "smpquery", "nodeinfo", "5")
     count = fabric.ask(op="counters", node="H3", port=1)["ports"][0]["counters"]
-    capture.child.send_signal(signal.SIGINT)
-    code, text = capture.end()
-    packets = list(packets_of(capture.path))
-    require(not code and f"{len(packets)} datagrams captured" in text, f"{code} {text}")
+    packets = stopped(capture)
     # Two of PMA and one of the SMA, each with its answer; the manager may sweep meanwhile.
     lids = [struct.unpack(">H", packet[2:4])[0] for _, packet in packets]
     require(len(packets) >= 6 and set(lids) <= {5, 4, 1, 0xffff}, f"LIDs {lids}")
@@ -124,6 +122,65 @@ def only_what_crosses_the_port(fabric):
     require(all(crc_is_right(packet) for _, packet in packets), "a CRC")
     levels = {packet[0] >> 4 for _, packet in packets}
     require(levels == {0, 15}, f"lanes {levels}: the PMA's is 0, the SMA's 15")
+
+
+def data(fabric):
+    """Data of programs that start later: the packets that a port's counters count, each once, out
+    and in."""
+    with open(SMALL, encoding="ascii") as file:
+        start(fabric, file.read())
+    hops = fabric.ask(op="trace", **{"from": "H2", "to": "H4"})["hops"]
+    number = next(hop["from_port"] for hop in hops if hop["from"] == "S1")
+
+    def counters():
+        counted = fabric.ask(op="counters", node="S1", port=number)["ports"][0]["counters"]
+        return [counted[name] for name in ("xmit_packets", "rcv_packets", "xmit_words",
+                                           "rcv_words")]
+
+    elsewhere = Capture(fabric, "H1/1")
+    capture = Capture(fabric, f"S1/{number}")
+    before = counters()
+    one, other = Shell(fabric, "H2"), Shell(fabric, "H4")
+    connect(fabric, one, other)
+    require(one.facts("send", 10, 5000)["done"] == 10 and len(other.received(10)) == 10, "there")
+    require(other.facts("send", 3, 100)["done"] == 3 and len(one.received(3)) == 3, "back")
+    target = other.facts("memory")
+    for verb in ("write", "read"):
+        answer = one.facts(verb, 4, 5000, target["address"], target["rkey"])
+        require(answer["done"] == 4, f"{verb}: {answer}")
+    counted = [now - then for now, then in zip(counters(), before)]
+    packets = stopped(capture)
+    seen = [0, 0, 0, 0]
+    for flags, packet in packets:
+        seen[flags == 1] += 1
+        seen[2 + (flags == 1)] += len(packet) // 4
+    require(seen == counted, f"captured {seen}, counted {counted}")
+    require(all(crc_is_right(packet) for _, packet in packets), "a CRC")
+    lids = {lid(fabric, "H2"), lid(fabric, "H4")}
+    require({struct.unpack(">H", packet[at:at + 2])[0] for _, packet in packets
+             for at in (2, 6)} == lids, "LIDs")
+    opcodes = [packet[8] for _, packet in packets]
+    require(opcodes.count(0) == opcodes.count(2) == 10 and opcodes.count(4) == 3
+            and opcodes.count(6) == opcodes.count(12) == 4 and opcodes.count(17) == 17,
+            f"opcodes {opcodes}")
+    if shutil.which("tshark"):
+        rows = dissected(capture.path, "infiniband.bth.opcode", "infiniband.bth.destqp",
+                         "_ws.malformed")
+        require([int(row[0], 0) for row in rows] == opcodes and not any(row[2] for row in rows),
+                f"tshark: {rows}")
+    require(not stopped(elsewhere), "packets at another port")
+    one.end()
+    other.end()
+    daemon_end(fabric)
+
+
+def stopped(capture):
+    """The packets of a capture that is ended by a signal."""
+    capture.child.send_signal(signal.SIGINT)
+    code, text = capture.end()
+    packets = list(packets_of(capture.path))
+    require(not code and f"{len(packets)} packets captured" in text, f"{code} {text}")
+    return packets
 
 
 def open_raw(fabric, port=7):
@@ -199,7 +256,7 @@ def ends(fabric):
     fabric.start(SMALL)
     capture = Capture(fabric, "S1/7", "--seconds", "1")
     code, text = capture.end()
-    require(not code and "0 datagrams" in text, f"--seconds: {code} {text}")
+    require(not code and "0 packets" in text, f"--seconds: {code} {text}")
     for options, wanted in ((["--port", "S1/3"], 1), (["--port", "S1"], 2),
                             (["--port", "none/1"], 1), (["--port", "S1/7", "-d", "verbena0"], 2)):
         done = subprocess.run([os.path.join(BUILD, "bin", "verbena"), "capture", "-w", "/dev/null",
@@ -210,5 +267,5 @@ def ends(fabric):
 
 if __name__ == "__main__":
     need("opensm", "smpquery", "perfquery", "ibnetdiscover")
-    sys.exit(main([a_request_and_its_answer, only_what_crosses_the_port, clients_that_never_read,
-                   ends]))
+    sys.exit(main([a_request_and_its_answer, only_what_crosses_the_port, data,
+                   clients_that_never_read, ends]))

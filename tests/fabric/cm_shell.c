@@ -7,13 +7,16 @@
  *   listen IP PORT                error=
  *   accept                        waits for a request and the connection: error=
  *   connect IP PORT LID OWN-LID   by this path: error=
- *   load LID OWN-LID              an alternate path, over the connection: error=, or event= status=
+ *   load LID OWN-LID [GUID OWN-GUID]
+ *                                 an alternate path, perhaps between other ports, whose GUIDs are
+ *                                 hexadecimal; over the connection: error=, or event= status=
  *   send COUNT                    one after the other: status= done=
  *   receive COUNT                 waits for so many: done=
  *   migration                     state= dlid= alternate=
  *   disconnect, end               begins to disconnect; answers the peer's wish: error=
  */
 #include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
 #include <infiniband/sa.h>
 #include <poll.h>
@@ -171,6 +174,10 @@ static void do_load(char **words)
 	struct ibv_path_data path = path_make(
 		words[1], words[2], IBV_PATH_FLAG_ALTERNATE | IBV_PATH_FLAG_BIDIRECTIONAL);
 
+	if (words[3] && words[4]) {
+		path.path.dgid.global.interface_id = htobe64(strtoull(words[3], NULL, 16));
+		path.path.sgid.global.interface_id = htobe64(strtoull(words[4], NULL, 16));
+	}
 	if (rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &path, sizeof path)) {
 		printf("error=%d\n", errno);
 		return;

@@ -11,7 +11,7 @@ import time
 from capture import Capture, packets_of
 from cm import addressed
 from programs import Shell, connect, daemon_end, facts_of, lid, smp_write, start, table_entry_write
-from stage import main, poll_until, require
+from stage import SMALL, main, poll_until, require
 
 SWITCH_INFO, PORT_INFO = 0x12, 0x15
 RETRY_EXCEEDED = 12
@@ -201,6 +201,49 @@ def over_connection(fabric):
     daemon_end(fabric)
 
 
+def two_ports(fabric):
+    """Adapters with two ports, at different switches. H2's and H4's connection is made by the first
+    ones, and its queue pairs have the others as their alternate path."""
+    with open(SMALL, encoding="ascii") as file:
+        text = file.read()
+    for i, own, other, place in ((2, "S1", "S2", 3), (4, "S2", "S1", 3)):
+        text = text.replace(f'Hca\t1 "H{i}"\n[1]\t"{own}"[2] w=2 s=1',
+                            f'Hca\t2 "H{i}" # ip=10.0.0.{i}/8\n[1]\t"{own}"[2] w=2 s=1\n'
+                            f'[2]\t"{other}"[{place}] w=2 s=1')
+        text = text.replace(f'[7]\t"{own}"[7]', f'[{place}]\t"H{i}"[2] w=2 s=1\n[7]\t"{own}"[7]')
+    start(fabric, text)
+    shells = one, other = Shell(fabric, "H2", "cm_shell"), Shell(fabric, "H4", "cm_shell")
+    ports = {node: fabric.ask(op="node", node=node)["node"]["ports"] for node in ("H2", "H4")}
+    lids, guids = ({node: [port[what] for port in ports[node]] for node in ports}
+                   for what in ("lid", "guid"))
+    require(other.facts("listen", "10.0.0.4", 7471) == {"error": 0}, "listen")
+    other.tell("accept")
+    answer = one.facts("connect", "10.0.0.4", 7471, lids["H4"][0], lids["H2"][0])
+    require(answer == {"error": 0}, f"connect: {answer}")
+    require(facts_of(other.line()) == {"error": 0}, "accept")
+
+    def load(to, own):
+        return one.facts("load", lids["H4"][to], lids["H2"][own], guids["H4"][to],
+                         guids["H2"][own])
+
+    other.tell("receive", 40)
+    require(one.facts("send", 10) == {"status": 0, "done": 10}, "before")
+    require(load(1, 1) == {"event": "ROUTE_RESOLVED", "status": 0}, "load")
+    poll_until(lambda: one.facts("migration")["state"] == "ARMED", "not armed")
+    for node, switch in (("H2", "S1"), ("H4", "S2")):
+        fabric.ask(op="link", node=switch, port=2, action="down")
+    require(one.facts("send", 30) == {"status": 0, "done": 30}, "after the cut")
+    require(facts_of(other.line()) == {"done": 40}, "what came")
+    # The messages go by the other ports: no other way is left.
+    require(load(0, 1) == {"event": "ROUTE_RESOLVED", "status": 0}, "load after the cut")
+    other.tell("end")
+    require(one.facts("disconnect") == {"error": 0}, "disconnect")
+    require(facts_of(other.line()) == {"error": 0}, "the peer's disconnection")
+    for shell in shells:
+        shell.end()
+    daemon_end(fabric)
+
+
 def is_dissected(path):
     """tshark knows the LAPs and the APRs in a capture."""
     if not shutil.which("tshark"):
@@ -212,4 +255,4 @@ def is_dissected(path):
 
 
 if __name__ == "__main__":
-    sys.exit(main([cut, by_program, one_side_only, refused, over_connection]))
+    sys.exit(main([cut, by_program, one_side_only, refused, over_connection, two_ports]))

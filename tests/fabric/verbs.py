@@ -101,6 +101,9 @@ def exact(fabric):
         (("ib_read_bw", "-n", "200", "-s", "100", "-F", "-m", "4096"),
          [(1, 10)], [packets_of(100, 4096, base, 4)], 200),
         (("ib_atomic_bw", "-n", "200", "-F"), [(1, 13)], [(1, 9)], 200),
+        (("ibv_xsrq_pingpong", "-n", "100", "-s", "1001", "-i", "1"),
+         [packets_of(1001, 2048, base + 4), (1, 7)], [packets_of(1001, 2048, base + 4), (1, 7)],
+         100),
     )
     for words, there, back, count in runs:
         before = counters(fabric)
@@ -131,6 +134,8 @@ def no_way(fabric):
     require("transport retry counter exceeded" in "\n".join(out), out)
     discards = fabric.ask(op="counters", node="S4", port=7)["ports"][0]["counters"]
     require(discards["xmit_discards"] > 0, discards)
+    # XRC, too.
+    pair(fabric, "H1", "H5", "ib_write_bw", "-c", "XRC", "-n", "10", "-F", code=1)
     daemon_end(fabric)
 
 

@@ -82,7 +82,7 @@ static const struct cm_ops ops = {.send = on_send, .event = on_event, .request =
 /* From one of two hosts, to this one. */
 static struct cm_path path_from(uint8_t which)
 {
-	return (struct cm_path){.local = {[15] = 1}, .remote = {[15] = 2 + (which & 1)}};
+	return (struct cm_path){.local = {[15] = 1}, .remote = {[15] = 2 + (which & 1)}, .node = 1};
 }
 
 static void check_codec(const uint8_t bytes[MAD_SIZE])

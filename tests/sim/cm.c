@@ -5,9 +5,10 @@
  * repeats and reorders. One seed determines one run.
  *
  * Checks: an endpoint gets only events that may follow one another, each at most once; an endpoint
- * that waits for an outcome, also that of a LAP, gets its own; both ends of a connection know the
- * same queue pairs; a connection that one side ends, ends on the other; nothing times out, as at
- * most one packet in five is lost; when all endpoints are closed, no state is left.
+ * that waits for an outcome, also that of a LAP, gets its own; a LAP that comes late, after its
+ * successor, isn't loaded; both ends of a connection know the same queue pairs; a connection that
+ * one side ends, ends on the other; nothing times out, as at most one packet in five is lost; when
+ * all endpoints are closed, no state is left.
  *
  * At the end all programs of one host close their endpoints, and this host's daemon leaves as soon
  * as cm_needed_until() allows. At most one packet in a hundred is lost in that phase, and still
@@ -39,6 +40,7 @@ struct user {
 	int got[CM_EVENTS];
 	uint32_t asked; /* the path that its peer's LAP asks for; 0: none is to be answered */
 	uint32_t loads; /* the path for which it sent a LAP; 0: it waits for no outcome */
+	uint32_t path;	/* the last one that it sent a LAP for, or was asked for; they count up */
 	uint32_t qpn;
 	uint64_t act_at; /* when it acts next; 0: it waits for an event */
 };
@@ -224,6 +226,9 @@ static void on_path_event(struct user *u, const struct cm_event *event)
 	if (event->type == CM_EVENT_LOAD) {
 		u->asked = event->mad->alternate.remote_lid;
 		HOLD(u->asked, "a LAP without its path");
+		HOLD(u->asked >= u->path, "path %u is to be loaded after path %u", u->asked,
+		     u->path);
+		u->path = u->asked;
 	}
 	if (event->type == CM_EVENT_LOADED) {
 		HOLD(event->mad->reason == answer_for(u->loads),
@@ -280,7 +285,8 @@ static void begin_one(void)
 	struct cm *cm = &sim.cm[host];
 	struct cm_connect c = {
 		.path = {.local = {[15] = (uint8_t)(host + 1)},
-			 .remote = {[15] = (uint8_t)(2 - host)}},
+			 .remote = {[15] = (uint8_t)(2 - host)},
+			 .node = 1},
 		.service_id = below(8) ? LISTENED : 8,
 		.qp = {.local_qpn = u->qpn,
 		       .local_psn = u->qpn * 3,
@@ -332,7 +338,7 @@ static void answer_request(struct user *u)
 /* Answers the peer's LAP, or sends one. Whether it did. */
 static bool act_on_paths(struct user *u)
 {
-	const struct cm_mad_path path = {.remote_lid = 1 + below(40000)};
+	struct cm_mad_path path = {0};
 
 	if (u->asked) {
 		HOLD(!cm_answer_alternate(&sim.cm[u->host], u->e, answer_for(u->asked)),
@@ -343,6 +349,7 @@ static bool act_on_paths(struct user *u)
 	}
 	if (u->passive || u->loads || sim.leaving >= 0 || below(3))
 		return false;
+	path.remote_lid = u->path += 1 + below(3);
 	HOLD(!cm_load_alternate(&sim.cm[u->host], u->e, &path, sim.now), "can't send a LAP");
 	u->loads = path.remote_lid;
 	return true;

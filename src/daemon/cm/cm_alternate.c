@@ -7,6 +7,7 @@
 
 #include "daemon/cm/cm_client.h"
 #include "daemon/cm/cm_id.h"
+#include "daemon/cm/cm_node.h"
 #include "daemon/cm/cm_numbers.h"
 #include "daemon/cm/cm_service.h"
 #include "daemon/core/commands.h"
@@ -82,7 +83,6 @@ int cm_alternate_begin(struct cm_id *id, const uint8_t record[64])
 	if (err)
 		return err;
 	id->alternate.own = true;
-	id->alternate.is_loaded = false;
 	id->alternate.path = path;
 	return 0;
 }
@@ -124,33 +124,41 @@ void cm_alternate_on_load(struct cm_id *id, const struct cm_mad *mad)
 		return;
 	}
 	id->alternate.own = false;
-	id->alternate.is_loaded = false;
 	id->alternate.path = path;
 	if (!ask_process(id))
 		cm_answer_alternate(machine_of(id), id->endpoint, CM_APR_REJECTED);
 }
 
-/* The messages go by one port of each node, the QP perhaps by others. */
-static bool is_by_same_ports(const struct cm_path *path, const struct cm_mad_path *alternate)
+/* The queue pair has the path. */
+static void note_loaded(const struct cm_id *id)
 {
-	return !memcmp(path->remote, alternate->remote_gid, 16) &&
-	       !memcmp(path->local, alternate->local_gid, 16);
+	const struct cm_mad_path *loaded = &id->alternate.path;
+	struct cm_path path = id->endpoint->path;
+
+	path.sl = (uint8_t)loaded->sl;
+	path.rate = (uint8_t)loaded->rate;
+	if (cm_node_path_by_lids(cm_id_node(id), (uint16_t)loaded->local_lid,
+				 (uint16_t)loaded->remote_lid, &path))
+		cm_set_alternate(id->endpoint, &path);
 }
 
 void cm_alternate_follow(struct cm_id *id)
 {
-	const struct cm_mad_path *to = &id->alternate.path;
+	const struct cm_node *node = cm_id_node(id);
+	const struct cm_node_port *port;
 	const struct process *process;
 
-	if (!id->alternate.is_loaded || !id->endpoint || !is_by_same_ports(&id->endpoint->path, to))
+	if (!node || !id->endpoint || !id->endpoint->has_alternate)
 		return;
+	port = cm_node_port_by_lid(node, id->endpoint->alternate.local_lid);
 	process = process_by_slot(cm_id_service(id)->server, id->qpn >> LIMIT_QP_BITS);
-	if (!process || (uint16_t)process_read_qp(process, id->qpn).path != to->remote_lid)
+	if (!port || !process)
 		return;
-	id->endpoint->path.remote_lid = (uint16_t)to->remote_lid;
-	id->endpoint->path.local_lid = (uint16_t)to->local_lid;
-	id->endpoint->path.sl = (uint8_t)to->sl;
-	id->endpoint->path.rate = (uint8_t)to->rate;
+	struct pub_qp_view qp = process_read_qp(process, id->qpn);
+
+	if (qp.lid == id->endpoint->alternate.remote_lid &&
+	    qp.port == node->tables.ports[port->row].number)
+		cm_migrate(id->endpoint);
 }
 
 void cm_alternate_end(struct cm_id *id)
@@ -176,7 +184,8 @@ static struct cm_id *find_for(struct cm_service *service, uint32_t slot, uint32_
 static void take_result(struct cm_id *id, uint32_t status)
 {
 	cm_alternate_end(id);
-	id->alternate.is_loaded = !status;
+	if (!status)
+		note_loaded(id);
 	if (id->alternate.own)
 		tell_program(id, (int)status);
 	else

@@ -26,7 +26,6 @@ struct cm_alternate {
 	struct list node;	 /* in no list: the process has nothing to load */
 	struct cm_mad_path path; /* as this side sees it */
 	bool own;		 /* the identifier's program wants it; else the peer */
-	bool is_loaded;		 /* the queue pair has it */
 };
 
 /* SET_OPTION: sends a LAP for this path record. 0: an event follows; -EINVAL: no established
@@ -38,7 +37,8 @@ void cm_alternate_on_load(struct cm_id *id, const struct cm_mad *mad);
 /* An APR has come; NULL: none comes. */
 void cm_alternate_on_loaded(struct cm_id *id, const struct cm_mad *mad);
 /* To be called before a message of the connection: if the queue pair has migrated to the alternate
- * path, the messages take it, too, so that they don't need the cable that was cut. */
+ * path, the messages take it, too, so that they don't need the cable that was cut. As in Linux the
+ * path brings its port along. */
 void cm_alternate_follow(struct cm_id *id);
 /* The connection has ended, or the identifier ends. */
 void cm_alternate_end(struct cm_id *id);

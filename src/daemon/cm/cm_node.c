@@ -120,7 +120,23 @@ static void cm_node_free(struct cm_node *node)
 		munmap(node->tables.header, node->bytes);
 	cm_ports_fini(&node->ports);
 	list_del(&node->node);
+	free(node->by_number);
 	free(node);
+}
+
+static int node_ports_make(struct cm_node *node, uint32_t row)
+{
+	const struct fabric_node *own = &node->tables.nodes[row];
+
+	node->by_number = calloc(own->ports, sizeof(*node->by_number));
+	if (!node->by_number)
+		return -ENOMEM;
+	node->port_count = own->ports;
+	for (uint32_t i = 0; i < own->ports; i++)
+		node->by_number[i] = (struct cm_node_port){
+			.node = node, .row = own->first_port + 1 + i, .watch = {.fd = -1}};
+	node->port = node_choose_port(&node->tables, row);
+	return 0;
 }
 
 static int cm_node_make(struct cm_service *service, const char *name, int file, uint32_t row,
@@ -140,11 +156,12 @@ static int cm_node_make(struct cm_service *service, const char *name, int file, 
 
 	if (!err)
 		err = node_tables_map(node, file, row);
+	if (!err)
+		err = node_ports_make(node, row);
 	if (err) {
 		cm_node_free(node);
 		return err;
 	}
-	node->port = node_choose_port(&node->tables, row);
 	node_fill_device(node, row);
 	node->number = ++service->last_node;
 	list_add_tail(&service->nodes, &node->node);
@@ -206,6 +223,19 @@ struct cm_node *cm_node_by_number(const struct cm_service *service, uint32_t num
 	return NULL;
 }
 
+struct cm_node_port *cm_node_port_by_lid(const struct cm_node *node, uint16_t lid)
+{
+	for (uint32_t i = 0; i < node->port_count; i++)
+		if (port_has_lid(&node->tables.ports[node->by_number[i].row], lid))
+			return &node->by_number[i];
+	return NULL;
+}
+
+struct cm_node_port *cm_node_main(const struct cm_node *node)
+{
+	return &node->by_number[node->tables.ports[node->port].number - 1];
+}
+
 /* ------------------------------------------------------------------ addresses */
 
 static bool is_loopback(const uint8_t address[16])
@@ -261,6 +291,22 @@ int cm_node_path_to_gid(const struct cm_node *node, const uint8_t gid[16], uint1
 	fabric_gid_get(tables, node->port, 0, path->local);
 	memcpy(path->remote, gid, sizeof(path->remote));
 	return 0;
+}
+
+bool cm_node_path_by_lids(const struct cm_node *node, uint16_t local, uint16_t remote,
+			  struct cm_path *path)
+{
+	const struct fabric *tables = &node->tables;
+	const struct cm_node_port *own = cm_node_port_by_lid(node, local);
+	uint32_t to = fabric_lid_find(tables, remote);
+
+	if (!own || to == FABRIC_NONE)
+		return false;
+	fabric_gid_get(tables, own->row, 0, path->local);
+	fabric_gid_get(tables, to, 0, path->remote);
+	path->local_lid = local;
+	path->remote_lid = remote;
+	return true;
 }
 
 int cm_node_path(const struct cm_node *node, const uint8_t address[16], struct cm_path *path)

@@ -6,11 +6,14 @@
  * class 7 between the nodes' QP 1, which go where the fabric's forwarding tables lead; a route is a
  * path record of the subnet administration, a group a member record.
  *
- * A node exists while it has clients. It has a connection to verbena-fabric, as a program's port of
- * libibumad, with two agents. verbena-fabric is asked once for each new client, and waited for at
- * most CM_FABRIC_WAIT_MS; everything else is sent, and answered later or never. By a second
- * connection the events of the node's ports come. When verbena-fabric ends, the node looks four
- * times a second whether it runs again, and goes on if it is the same fabric.
+ * Connections are made by one port of the node. Queue pairs may migrate to another one, and the
+ * messages of their connections go by that port then (cm_alternate.h).
+ *
+ * A node exists while it has clients. It has a connection to verbena-fabric for each port that has
+ * a cable, as a program's port of libibumad, with two agents. verbena-fabric is asked once for each
+ * new client, and waited for at most CM_FABRIC_WAIT_MS; everything else is sent, and answered later
+ * or never. By one more connection the events of the node's ports come. When verbena-fabric ends,
+ * the node looks four times a second whether it runs again, and goes on if it is the same fabric.
  */
 #ifndef VERBENA_DAEMON_CM_CM_NODE_H
 #define VERBENA_DAEMON_CM_CM_NODE_H
@@ -38,6 +41,13 @@ struct cm_node_path {
 	uint8_t record[64];
 };
 
+/* A port of a node. */
+struct cm_node_port {
+	struct cm_node *node;
+	uint32_t row;
+	struct watch watch; /* the connection for datagrams */
+};
+
 struct cm_node {
 	struct list node; /* on service.nodes */
 	struct cm_service *service;
@@ -47,11 +57,12 @@ struct cm_node {
 	struct fabric tables; /* mapped read-only */
 	size_t bytes;	      /* of the mapping */
 	uint64_t fabric;      /* which file it is */
-	uint32_t port;	      /* row of the port that is used */
+	uint32_t port;	      /* row of the port that connections are made by */
 	struct device device; /* what its identifiers have: no interface */
 	struct cm_ports ports;
-	struct watch watch;  /* the connection for datagrams */
-	struct watch events; /* the one for events; both are open, or none is */
+	struct cm_node_port *by_number; /* its ports, from port 1 */
+	uint32_t port_count;
+	struct watch events; /* the connection for events, which is open if that of `port` is */
 	struct timer again;  /* while they aren't: when to look for the fabric */
 	struct list queries; /* struct cm_query, unanswered */
 	struct list joins;   /* struct cm_join.at_node */
@@ -67,6 +78,11 @@ int cm_node_get(struct cm_service *service, const char *name, struct cm_node **o
 void cm_node_put(struct cm_node *node);
 struct cm_node *cm_node_by_number(const struct cm_service *service, uint32_t number);
 
+/* The port with this LID; NULL: none. */
+struct cm_node_port *cm_node_port_by_lid(const struct cm_node *node, uint16_t lid);
+/* The connection for datagrams of the port that connections are made by. */
+struct cm_node_port *cm_node_main(const struct cm_node *node);
+
 /* ---- addresses (cm_node.c) */
 /* Whether the node has this IP address (a GID), or it is a loopback address. */
 bool cm_node_has(const struct cm_node *node, const uint8_t address[16]);
@@ -81,16 +97,21 @@ int cm_node_path(const struct cm_node *node, const uint8_t address[16], struct c
 int cm_node_path_to_gid(const struct cm_node *node, const uint8_t gid[16], uint16_t pkey,
 			struct cm_path *path);
 
+/* The path between these LIDs, the first of which is a port's of the node: fills in both, and the
+ * GIDs as with messages that come by it. False: there aren't such ports. */
+bool cm_node_path_by_lids(const struct cm_node *node, uint16_t local, uint16_t remote,
+			  struct cm_path *path);
+
 /* Whether the fabric that runs now has the node's tables. 0; -ESTALE: it is another one; -errno:
  * none runs. */
 int cm_node_check(const struct cm_node *node);
 
 /* ---- connections (cm_node_link.c) */
 void cm_node_link_init(struct cm_node *node);
-/* Opens the connections if they aren't open. 0 or -errno. */
+/* Opens the connections if they aren't open. 0 or -errno: none is open. */
 int cm_node_open(struct cm_node *node);
 void cm_node_close(struct cm_node *node);
-/* A connection has ended: closes both, and looks for the next fabric. All questions fail. */
+/* A connection has ended: closes all, and looks for the next fabric. All questions fail. */
 void cm_node_lost(struct cm_node *node);
 
 /* ---- paths (cm_node_link.c) */
@@ -102,7 +123,7 @@ void cm_node_path_note(struct cm_node *node, const struct cm_path *path, const u
 uint64_t cm_node_epoch(const struct cm_node *node);
 
 /* ---- datagrams (cm_node_mad.c) */
-/* Opens the connection for datagrams, which isn't open. 0 or -errno. */
+/* Opens the connections for datagrams, which aren't open. 0 or -errno: some are open then. */
 int cm_node_mad_open(struct cm_node *node);
 /* Sends a message of the connection manager; what can't be sent is lost. */
 void cm_node_send(struct cm_node *node, const struct cm_path *path, const uint8_t mad[MAD_SIZE]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A node's connections to verbena-fabric: opening both, what follows when they end, and the events
+ * A node's connections to verbena-fabric: opening them, what follows when they end, and the events
  * of the node's ports. And what is valid until the next event or change of the tables: path
  * records. See cm_node.h.
  */
@@ -80,7 +80,7 @@ static int node_events_open(struct cm_node *node)
 
 int cm_node_open(struct cm_node *node)
 {
-	if (node->watch.fd >= 0)
+	if (cm_node_main(node)->watch.fd >= 0)
 		return 0;
 	int err = cm_node_mad_open(node);
 
@@ -106,7 +106,8 @@ static void watch_close(struct cm_node *node, struct watch *watch)
 
 void cm_node_close(struct cm_node *node)
 {
-	watch_close(node, &node->watch);
+	for (uint32_t i = 0; i < node->port_count; i++)
+		watch_close(node, &node->by_number[i].watch);
 	watch_close(node, &node->events);
 }
 
@@ -148,7 +149,7 @@ static void node_look_again(struct timer *timer)
 
 void cm_node_link_init(struct cm_node *node)
 {
-	node->watch.fd = node->events.fd = -1;
+	node->events.fd = -1;
 	timer_init(&node->again, node_look_again);
 }
 

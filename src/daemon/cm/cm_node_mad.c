@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A node's management datagrams: their connection to verbena-fabric, messages of the connection
+ * A node's management datagrams: their connections to verbena-fabric, messages of the connection
  * manager, questions to the subnet administration. See cm_node.h.
  *
- * The connection's two agents are registered in a row, so that their numbers are known without
+ * A connection's two agents are registered in a row, so that their numbers are known without
  * waiting for the answers, which no code reads. Questions come first: they conflict with no other
  * program's agent. If another program has QP 1's connection manager on this port, no message comes,
  * and connections fail as if the network lost all messages.
@@ -82,10 +82,11 @@ static int node_agent_add(int fd, uint32_t mgmt_class, uint32_t rmpp, uint64_t m
 
 static void node_ready(struct watch *watch, uint32_t events);
 
-int cm_node_mad_open(struct cm_node *node)
+static int node_port_open(struct cm_node_port *port)
 {
+	struct cm_node *node = port->node;
 	int fd = cm_fabric_ask(node->service->server->dir, PROTO_FABRIC_OPEN, node->name,
-			       node->tables.ports[node->port].number);
+			       node->tables.ports[port->row].number);
 
 	if (fd < 0)
 		return fd;
@@ -93,11 +94,24 @@ int cm_node_mad_open(struct cm_node *node)
 
 	if (!err)
 		err = node_agent_add(fd, CLASS_CM, 0, 1ull << METHOD_SEND);
-	node->watch.ready = node_ready;
+	port->watch.ready = node_ready;
 	if (!err)
-		err = loop_add(&node->service->server->loop, &node->watch, fd, EPOLLIN);
+		err = loop_add(&node->service->server->loop, &port->watch, fd, EPOLLIN);
 	if (err)
 		close(fd);
+	return err;
+}
+
+int cm_node_mad_open(struct cm_node *node)
+{
+	int err = 0;
+
+	for (uint32_t i = 0; i < node->port_count && !err; i++) {
+		struct cm_node_port *port = &node->by_number[i];
+
+		if (port->row == node->port || node->tables.ports[port->row].cable != FABRIC_NONE)
+			err = node_port_open(port);
+	}
 	return err;
 }
 
@@ -111,9 +125,10 @@ struct node_packet {
 };
 
 /* `header` says which agent sends it, and how long an answer is waited for. */
-static int node_transmit(struct cm_node *node, struct ib_user_mad *header, const uint8_t *mad,
+static int node_transmit(struct cm_node_port *port, struct ib_user_mad *header, const uint8_t *mad,
 			 uint16_t lid, uint8_t sl)
 {
+	struct cm_node *node = port->node;
 	struct node_packet packet = {.request = {PROTO_FABRIC_ABI, PROTO_FABRIC_MAD}};
 
 	header->length = sizeof(*header) + MAD_SIZE;
@@ -123,12 +138,12 @@ static int node_transmit(struct cm_node *node, struct ib_user_mad *header, const
 	header->addr.sl = sl;
 	memcpy(packet.header, header, sizeof(packet.header));
 	memcpy(packet.mad, mad, MAD_SIZE);
-	int err = node->watch.fd < 0 ? cm_node_check(node) : 0;
+	int err = port->watch.fd < 0 ? cm_node_check(node) : 0;
 
 	if (!err)
 		err = cm_node_open(node);
 	if (!err)
-		err = packet_send(node->watch.fd, &packet, sizeof(packet), NULL, 0, MSG_DONTWAIT);
+		err = packet_send(port->watch.fd, &packet, sizeof(packet), NULL, 0, MSG_DONTWAIT);
 	if (err)
 		node->lost++;
 	return err;
@@ -136,9 +151,15 @@ static int node_transmit(struct cm_node *node, struct ib_user_mad *header, const
 
 void cm_node_send(struct cm_node *node, const struct cm_path *path, const uint8_t mad[MAD_SIZE])
 {
+	struct cm_node_port *port = cm_node_port_by_lid(node, path->local_lid);
 	struct ib_user_mad header = {.agent_id = AGENT_CM};
 
-	node_transmit(node, &header, mad, path->remote_lid, path->sl);
+	/* The manager may have given other LIDs since. */
+	if (!port)
+		port = cm_node_main(node);
+	header.addr.path_bits =
+		path->local_lid & ((1u << port_lmc(&node->tables.ports[port->row])) - 1);
+	node_transmit(port, &header, mad, path->remote_lid, path->sl);
 }
 
 int cm_node_ask(struct cm_node *node, struct cm_query *query, enum cm_sa_method method,
@@ -163,7 +184,7 @@ int cm_node_ask(struct cm_node *node, struct cm_query *query, enum cm_sa_method 
 	/* The whole time, in as many tries as Linux makes. */
 	header.timeout_ms = query ? timeout_ms / (SA_RETRIES + 1) + 1 : 0;
 	header.retries = query ? SA_RETRIES : 0;
-	int err = node_transmit(node, &header, mad, port_sm_lid(port),
+	int err = node_transmit(cm_node_main(node), &header, mad, port_sm_lid(port),
 				octet_low(port->info[INFO_MTU_SM_SL]));
 
 	if (!err && query) {
@@ -201,35 +222,41 @@ static void node_take_answer(struct cm_node *node, const struct ib_user_mad *hea
 	}
 }
 
-static void node_take_message(struct cm_node *node, const struct ib_user_mad *header,
+static bool is_request(const uint8_t bytes[MAD_SIZE])
+{
+	struct cm_mad mad;
+
+	return !cm_mad_decode(bytes, &mad) && (mad.message == CM_REQ || mad.message == CM_SIDR_REQ);
+}
+
+/* Connections aren't made by the node's other ports. */
+static void node_take_message(const struct cm_node_port *port, const struct ib_user_mad *header,
 			      const uint8_t *mad)
 {
+	const struct cm_node *node = port->node;
 	const struct fabric *tables = &node->tables;
 	struct cm_path path = {
 		.node = node->number,
-		.local_lid = port_lid(&tables->ports[node->port]),
-		.remote_lid = be16toh(header->addr.lid),
 		.sl = header->addr.sl,
-		.pkey = partition_key_get(tables, node->port,
+		.pkey = partition_key_get(tables, port->row,
 					  header->addr.pkey_index % FABRIC_PKEYS),
 	};
-	uint32_t from = fabric_lid_find(tables, path.remote_lid);
 
-	if (from == FABRIC_NONE)
-		return;
-	fabric_gid_get(tables, node->port, 0, path.local);
-	fabric_gid_get(tables, from, 0, path.remote);
-	cm_service_take(node->service, &path, mad);
+	if (cm_node_path_by_lids(node, port_lid(&tables->ports[port->row]),
+				 be16toh(header->addr.lid), &path) &&
+	    (port->row == node->port || !is_request(mad)))
+		cm_service_take(node->service, &path, mad);
 }
 
 /* One packet. False: there is none, or the connection has ended. */
-static bool node_take(struct cm_node *node, int *result)
+static bool node_take(struct cm_node_port *port, int *result)
 {
+	struct cm_node *node = port->node;
 	uint8_t packet[sizeof(struct ib_user_mad) + 4096];
 	struct ib_user_mad header;
 	const uint8_t *mad = packet + sizeof(header);
 	int fds[PROTO_MAX_FDS];
-	ssize_t got = packet_receive(node->watch.fd, packet, sizeof(packet), fds, MSG_DONTWAIT);
+	ssize_t got = packet_receive(port->watch.fd, packet, sizeof(packet), fds, MSG_DONTWAIT);
 
 	*result = got == -EAGAIN ? 0 : got == -EMSGSIZE ? 0 : got <= 0 ? -EPIPE : 0;
 	if (got == -EAGAIN || *result)
@@ -246,19 +273,20 @@ static bool node_take(struct cm_node *node, int *result)
 	if (header.agent_id == AGENT_SA)
 		node_take_answer(node, &header, mad, bytes);
 	else if (!header.status && bytes >= MAD_SIZE)
-		node_take_message(node, &header, mad);
+		node_take_message(port, &header, mad);
 	return true;
 }
 
 static void node_ready(struct watch *watch, uint32_t events)
 {
-	struct cm_node *node = container_of(watch, struct cm_node, watch);
+	struct cm_node_port *port = container_of(watch, struct cm_node_port, watch);
+	struct cm_node *node = port->node;
 	struct cm_service *service = node->service;
 	int result = 0;
 
 	(void)events;
 	/* A callback may end the node's last client only by a later event, so the node stays. */
-	while (node_take(node, &result))
+	while (node_take(port, &result))
 		;
 	if (result)
 		cm_node_lost(node);

@@ -30,6 +30,7 @@ struct capture {
 	struct timer over;    /* frees the capture after the callback that saw its program go */
 	uint64_t id;
 	uint32_t snap;
+	uint32_t port;		  /* the row + 1 of a port of the fabric; 0: all traffic */
 	struct tap_writer writer; /* of the daemon's own ring; memory NULL: there is none */
 	int bell;		  /* that ring's */
 };
@@ -59,6 +60,7 @@ static int capture_introduce(struct capture *capture, struct process *process)
 		.pid = process->pid,
 		.uid = process->user->uid,
 		.value = capture->snap,
+		.port = capture->port,
 	};
 	/* A bell for each process, so that no process can wake, or silence, the capturing program
 	 * for another. */
@@ -208,7 +210,7 @@ static struct capture *capture_new(struct server *server, uint32_t snap)
 	return capture;
 }
 
-int capture_open(struct server *server, uint32_t snap, int *program_fd)
+int capture_open(struct server *server, uint32_t snap, uint32_t port, int *program_fd)
 {
 	if (server->capture_count >= CAPTURES_MAX)
 		return -EBUSY;
@@ -222,12 +224,14 @@ int capture_open(struct server *server, uint32_t snap, int *program_fd)
 		free(capture);
 		return err;
 	}
+	capture->port = port;
 	capture->events.gone = on_gone;
 	capture->id = ++server->last_capture_id;
 	list_add_tail(&server->captures, &capture->node);
 	server->capture_count++;
 	timer_cancel(&server->idle);
-	own_ring_make(capture);
+	if (!port) /* on a fabric the connection manager's messages are management datagrams */
+		own_ring_make(capture);
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
 		if (server->slots.process[slot])
 			capture_begin_at(capture, server->slots.process[slot]);

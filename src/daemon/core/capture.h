@@ -17,9 +17,10 @@ struct process;
 struct server;
 struct tap_packet;
 
-/* Begins a capture that keeps `snap` bytes of a packet (0: all). *program_fd is the capturing
+/* Begins a capture that keeps `snap` bytes of a packet (0: all). `port`: 0, or the row + 1 of the
+ * port of a fabric whose packets are wanted, instead of all traffic. *program_fd is the capturing
  * program's end, to be sent and closed. Returns 0; -EBUSY: too many captures; -ENOMEM, -EMFILE. */
-int capture_open(struct server *server, uint32_t snap, int *program_fd);
+int capture_open(struct server *server, uint32_t snap, uint32_t port, int *program_fd);
 /* The process has just attached: all captures begin for it. */
 void capture_attached(struct process *process);
 /* The process is about to end: ends all captures of it. */

@@ -115,13 +115,15 @@ static void answer_stop(struct ctl *ctl, bool force)
 static void answer_capture(struct ctl *ctl, const json_t *request)
 {
 	json_int_t snap = json_integer_value(json_object_get(request, "snap"));
+	const json_t *row = json_object_get(request, "fabric_port");
+	json_int_t port = row ? json_integer_value(row) + 1 : 0;
 
 	if (!is_trusted(ctl->user)) {
 		ctl_refuse(ctl, "only the user that the daemon runs as, or root, may capture");
 		return;
 	}
 	int err = capture_open(ctl->server, snap > 0 && snap < UINT32_MAX ? (uint32_t)snap : 0,
-			       &ctl->fd);
+			       port > 0 && port < UINT32_MAX ? (uint32_t)port : 0, &ctl->fd);
 
 	if (err) {
 		ctl_refuse(ctl, err == -EBUSY ? "too many captures are under way already"

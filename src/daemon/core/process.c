@@ -161,10 +161,11 @@ struct pub_qp_view process_read_qp(const struct process *process, uint32_t qpn)
 	_Static_assert(offsetof(struct pub_qp, state) == 0 && offsetof(struct pub_qp, peer) == 8 &&
 			       offsetof(struct pub_qp, path) % sizeof(uint64_t) == 0,
 		       "whole words are read here");
-	if (pread(process->table, words, sizeof(words), at) == sizeof(words))
-		view = (struct pub_qp_view){
-			words[0], words[1],
-			words[offsetof(struct pub_qp, path) / sizeof(uint64_t)]};
+	if (pread(process->table, words, sizeof(words), at) != sizeof(words))
+		return view;
+	uint64_t path = words[offsetof(struct pub_qp, path) / sizeof(uint64_t)];
+
+	view = (struct pub_qp_view){words[0], words[1], (uint16_t)path, (uint8_t)(path >> 24)};
 	return view;
 }
 

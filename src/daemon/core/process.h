@@ -115,7 +115,9 @@ pid_t process_pid_seen(const struct process *process, const struct process *peer
 
 /* The published entry of the queue pair with this number; all zero when it can't be read. */
 struct pub_qp_view {
-	uint64_t state, peer, path;
+	uint64_t state, peer;
+	uint16_t lid; /* on a fabric: where its packets go, and by which port */
+	uint8_t port;
 };
 struct pub_qp_view process_read_qp(const struct process *process, uint32_t qpn);
 

@@ -257,7 +257,8 @@ static void show_cq(const struct cq *cq, struct text *out)
 static struct pub_qp_view qp_view(const struct qp *qp)
 {
 	if (qp->target)
-		return (struct pub_qp_view){qp->target->is.state, qp->target->is.peer, 0};
+		return (struct pub_qp_view){.state = qp->target->is.state,
+					    .peer = qp->target->is.peer};
 	return process_read_qp(qp->object.context->process, qp->qpn);
 }
 

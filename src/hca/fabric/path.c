@@ -18,6 +18,7 @@ enum {
 	BYTES_ATOMIC_ANSWER = 8,
 	BYTES_IMM = 4, /* or a key to invalidate */
 	BYTES_AETH = 4,
+	BYTES_XRC = 4, /* of each request packet */
 };
 
 /* ------------------------------------------------------------------ the peer's half */
@@ -66,6 +67,16 @@ struct path *path_new(struct membership *membership, uint32_t qpn, const struct 
 	path->qpn = qpn;
 	path->dice = clock_ns() | 1;
 	path_change(path, attr);
+	return path;
+}
+
+struct path *path_new_xrc(struct membership *membership, uint32_t qpn,
+			  const struct ibv_qp_attr *attr)
+{
+	struct path *path = path_new(membership, qpn, attr);
+
+	if (path)
+		path->is_xrc = true;
 	return path;
 }
 
@@ -132,8 +143,23 @@ static uint64_t peer_word(struct path *path, const struct pub *peer)
 			      : word;
 }
 
+/* What takes its place for XRC, where `end` is the port that the requests come to. */
+static uint64_t xrc_word(const struct path *path, uint32_t end)
+{
+	const struct fabric *tables = &path->membership->node->tables;
+	uint16_t pkey = partition_key_get(tables, path->port, path->pkey_index);
+	unsigned int index = 0;
+
+	partition_key_matches(tables, end, pkey, &index);
+	return WORD_IS_SET | (path->header > LRH_BTH_ICRC ? WORD_IS_GLOBAL : 0) |
+	       port_lid(&tables->ports[path->port]) | (uint64_t)path->sl << 16 |
+	       (uint64_t)tables->ports[end].number << 24 | (uint64_t)index << 32;
+}
+
 enum ibv_mig_state path_peer_state(struct path *path, const struct pub *peer)
 {
+	if (path->is_xrc)
+		return IBV_MIG_MIGRATED;
 	const struct pub_qp *entry = &peer->qp[path->peer_qpn & (LIMIT_QPS_PER_SLOT - 1)];
 	enum ibv_mig_state state =
 		word_state(atomic_load_explicit(&entry->path, memory_order_relaxed));
@@ -180,20 +206,23 @@ static enum path_fault path_walk(struct path *path, const struct pub *peer,
 				 struct fabric_route *route)
 {
 	const struct fabric *tables = &path->membership->node->tables;
-	uint64_t word = peer_word(path, peer);
+	uint64_t word = path->is_xrc ? 0 : peer_word(path, peer);
 	struct route_query query = {
 		.port = path->port,
 		.destination = path->destination,
 		.sl = path->sl,
 		.pkey = partition_key_get(tables, path->port, path->pkey_index),
 	};
-	uint32_t index = word >> 32 & 0xffff;
 
 	fabric_route_find(tables, &query, route);
 	membership_arm(path->membership, route);
 	flow_choose(&path->membership->flows, &path->there, route, path->sl);
 	if (route->result != ROUTE_OK)
 		return path_fails(path, PATH_NO_WAY, route->result, route->end);
+	if (path->is_xrc)
+		word = xrc_word(path, route->end);
+	uint32_t index = word >> 32 & 0xffff;
+
 	if (peer_port(path, peer, word) != route->end || index >= FABRIC_PKEYS)
 		return path_fails(path, PATH_NOT_THERE, ROUTE_OK, route->end);
 	uint16_t pkey = partition_key_get(tables, route->end, index);
@@ -283,7 +312,7 @@ static struct tally tally_request(const struct path *path, enum ibv_wr_opcode op
 	default:
 		break;
 	}
-	return tally_of(path, path->header, length, extra);
+	return tally_of(path, path->header + (path->is_xrc ? BYTES_XRC : 0), length, extra);
 }
 
 static struct tally tally_answer(const struct path *path, enum ibv_wr_opcode opcode,
@@ -317,6 +346,37 @@ static struct route_query path_query(const struct path *path, uint8_t mtu)
 		.pkey = partition_key_get(&path->membership->node->tables, path->port,
 					  path->pkey_index),
 	};
+}
+
+bool path_query_of(struct path *path, const struct pub *peer, bool is_back, uint8_t own_bits,
+		   struct route_query *query, uint16_t *source, bool *is_global)
+{
+	const struct fabric *tables = &path->membership->node->tables;
+	const struct fabric_port *port = &tables->ports[path->port];
+	struct fabric_route route;
+	uint64_t word;
+
+	*query = path_query(path, 0);
+	*source = (uint16_t)(port_lid(port) | (own_bits & ((1u << port_lmc(port)) - 1)));
+	*is_global = path->header > LRH_BTH_ICRC;
+	if (!is_back)
+		return true;
+	if (path->is_xrc) {
+		fabric_route_find(tables, query, &route);
+		word = route.result == ROUTE_OK ? xrc_word(path, route.end) : 0;
+	} else {
+		word = peer_word(path, peer);
+	}
+	uint32_t index = word >> 32 & 0xffff;
+
+	query->port = peer_port(path, peer, word);
+	if (query->port != FABRIC_NONE && index < FABRIC_PKEYS)
+		query->pkey = partition_key_get(tables, query->port, index);
+	query->destination = word & 0xffff;
+	query->sl = word >> 16 & 15;
+	*source = path->destination;
+	*is_global = word & WORD_IS_GLOBAL;
+	return query->port != FABRIC_NONE;
 }
 
 /* A packet is longer than a link on the way allows: it goes as far as that link. */

@@ -70,6 +70,7 @@ struct path {
 	uint8_t sl;
 	enum ibv_mig_state mig_state; /* this QP's */
 	bool is_slow;		      /* a fault on one of both ways takes time */
+	bool is_xrc;		      /* to the process of an XRC SRQ: see path_new_xrc() */
 	bool has_refused; /* the peer's migration, to another path than the alternate one */
 	bool is_ahead;	  /* this QP has migrated; the peer will when it learns of that */
 	enum path_fault fault;
@@ -91,6 +92,13 @@ uint64_t path_word_alternate(const struct ibv_qp_attr *attr);
 
 /* A new path of a QP whose attributes are those for RTR. NULL: no memory. */
 struct path *path_new(struct membership *membership, uint32_t qpn, const struct ibv_qp_attr *attr);
+/*
+ * The same of an XRC initiator, to a process with SRQs of its peer's domain. The target QP may be
+ * another process's, and its address vector isn't known: the answers are taken to go the way back
+ * to this QP's port by its service level.
+ */
+struct path *path_new_xrc(struct membership *membership, uint32_t qpn,
+			  const struct ibv_qp_attr *attr);
 /* The QP's attributes have changed. */
 void path_change(struct path *path, const struct ibv_qp_attr *attr);
 /* Whether the path to which the peer has migrated is this QP's alternate one: between its port and
@@ -99,6 +107,13 @@ bool path_meets_alternate(const struct path *path, const struct pub *peer,
 			  const struct ibv_qp_attr *attr);
 /* The peer's state of migration. */
 enum ibv_mig_state path_peer_state(struct path *path, const struct pub *peer);
+/*
+ * The way of the QP's packets, or (`is_back`) of the answers to them, as the query that finds it,
+ * and the source's LID. `own_bits`: of the QP's address vector. *is_global: they have a GRH. False:
+ * the peer isn't on this fabric.
+ */
+bool path_query_of(struct path *path, const struct pub *peer, bool is_back, uint8_t own_bits,
+		   struct route_query *query, uint16_t *source, bool *is_global);
 /* Frees it; NULL is allowed. */
 void path_free(struct path *path);
 

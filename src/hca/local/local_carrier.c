@@ -165,25 +165,13 @@ uint64_t local_scan_receivers(struct hca *hca, uint64_t now) REQUIRES(hca->engin
 
 static int local_connect(struct qp *qp, const struct route *route) REQUIRES(qp->lock)
 {
-	struct link *link = link_take(qp->hca, qp->attr.dest_qp_num >> LIMIT_QP_BITS);
-	struct local_conn *conn = link ? local_conn_new(qp, link) : NULL;
+	struct local_conn *conn = local_conn_new(qp, qp->attr.dest_qp_num >> LIMIT_QP_BITS);
 
 	(void)route;
-	if (conn && qp->hca->membership) {
-		conn->path = path_new(qp->hca->membership, qp->ibv.qp_num, &qp->attr);
-		conn->core.routed = true;
-	}
-	if (conn && conn->core.routed && !conn->path) {
-		free(conn);
-		conn = NULL;
-	}
-	if (!conn) {
-		if (link)
-			link_put(link);
+	if (!conn)
 		return ENOMEM;
-	}
 	qp->local = conn;
-	link_wait(link, qp);
+	link_wait(conn->link, qp);
 	return 0;
 }
 
@@ -225,9 +213,7 @@ static void local_disconnect(struct qp *qp) REQUIRES(qp->lock)
 	link_unwait(qp);
 	qp_timer_stop(qp);
 	qp->local = NULL;
-	link_put(conn->link);
-	path_free(conn->path);
-	free(conn);
+	local_conn_free(conn);
 }
 
 void local_relink(struct qp *qp)

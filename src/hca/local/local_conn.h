@@ -31,8 +31,10 @@ static inline struct local_conn *local_conn_of(const struct local_qp *lq)
 	return container_of(lq, struct local_conn, core);
 }
 
-/* NULL: out of memory. The caller frees it by free(). */
-struct local_conn *local_conn_new(struct qp *qp, struct link *link);
+/* A connection to the process at `slot`, with its link, and on a fabric its path. NULL: out of
+ * memory. */
+struct local_conn *local_conn_new(struct qp *qp, uint32_t slot);
+void local_conn_free(struct local_conn *conn);
 
 /* The link of a QP that has this carrier, else NULL. */
 static inline struct link *local_link_of(const struct qp *qp) REQUIRES(qp->lock)

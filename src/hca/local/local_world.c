@@ -41,19 +41,47 @@
 #include "hca/verbs/window.h"
 #include "hca/verbs/xrc_follow.h"
 
-struct local_conn *local_conn_new(struct qp *qp, struct link *link) REQUIRES(qp->lock)
+/* On a fabric: its path. False: out of memory. */
+static bool conn_find_way(struct local_conn *conn) REQUIRES(conn->qp->lock)
+{
+	const struct qp *qp = conn->qp;
+	struct membership *membership = qp->hca->membership;
+
+	if (!membership)
+		return true;
+	conn->core.routed = true;
+	conn->path = qp->type == IBV_QPT_XRC_SEND
+			     ? path_new_xrc(membership, qp->ibv.qp_num, &qp->attr)
+			     : path_new(membership, qp->ibv.qp_num, &qp->attr);
+	return conn->path != NULL;
+}
+
+struct local_conn *local_conn_new(struct qp *qp, uint32_t slot) REQUIRES(qp->lock)
 {
 	struct local_conn *conn = calloc(1, sizeof(*conn));
 
 	if (!conn)
 		return NULL;
 	conn->qp = qp;
-	conn->link = link;
+	conn->link = link_take(qp->hca, slot);
 	list_init(&conn->ack_node);
 	list_init(&conn->rnr_node);
-	local_qp_init(&conn->core, qp->type, qp->ibv.qp_num, (uint8_t)qp->epoch, link->self,
-		      &qp->sq, &qp->attr);
-	return conn;
+	if (conn->link) {
+		local_qp_init(&conn->core, qp->type, qp->ibv.qp_num, (uint8_t)qp->epoch,
+			      conn->link->self, &qp->sq, &qp->attr);
+		if (conn_find_way(conn))
+			return conn;
+	}
+	local_conn_free(conn);
+	return NULL;
+}
+
+void local_conn_free(struct local_conn *conn)
+{
+	if (conn->link)
+		link_put(conn->link);
+	path_free(conn->path);
+	free(conn);
 }
 
 static inline struct qp *qp_of_local(const struct local_qp *lq)
@@ -817,20 +845,28 @@ bool world_captures(const struct local_qp *lq)
 	return capture_on(qp_of_local(lq)->hca);
 }
 
+static struct capture_way capture_way_of(const struct local_qp *lq)
+{
+	const struct link *link = link_from(lq);
+
+	return (struct capture_way){local_conn_of(lq)->path, link ? link->peer : NULL};
+}
+
 void world_capture_request(struct local_qp *lq, const struct send_wqe *wqe)
 {
-	capture_show_request(qp_of_local(lq), wqe);
+	capture_show_request(qp_of_local(lq), wqe, capture_way_of(lq));
 }
 
 void world_capture_answer(struct local_qp *lq, const struct send_wqe *wqe, uint32_t msn,
 			  enum ibv_wc_status status)
 {
-	capture_show_answer(qp_of_local(lq), wqe, msn, status, lq->peer_rnr_timer);
+	capture_show_answer(qp_of_local(lq), wqe, capture_way_of(lq), msn, status,
+			    lq->peer_rnr_timer);
 }
 
 void world_capture_rnr(struct local_qp *lq, const struct send_wqe *wqe, uint32_t msn)
 {
-	capture_show_rnr(qp_of_local(lq), wqe, msn, lq->peer_rnr_timer);
+	capture_show_rnr(qp_of_local(lq), wqe, capture_way_of(lq), msn, lq->peer_rnr_timer);
 }
 
 void world_count(struct local_qp *lq, unsigned int counter)

@@ -35,14 +35,9 @@ static struct local_conn *conn_to(struct qp *qp, uint32_t slot) REQUIRES(qp->loc
 		conn = conn->next;
 	if (conn)
 		return conn;
-	struct link *link = link_take(qp->hca, slot);
-
-	conn = link ? local_conn_new(qp, link) : NULL;
-	if (!conn) {
-		if (link)
-			link_put(link);
+	conn = local_conn_new(qp, slot);
+	if (!conn)
 		return NULL;
-	}
 	conn->core.next_psn = qp->attr.sq_psn;
 	conn->next = qp->xrc->first;
 	qp->xrc->first = conn;
@@ -165,8 +160,7 @@ static void xrc_disconnect(struct qp *qp) REQUIRES(qp->lock)
 		lock_assert_held(&conn->link->hca->engine);
 		link_forget_owing(conn->link, conn);
 		list_del(&conn->rnr_node);
-		link_put(conn->link);
-		free(conn);
+		local_conn_free(conn);
 	}
 	free(qp->xrc);
 	qp->xrc = NULL;

@@ -12,6 +12,9 @@
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "hca/exec/datagram_fabric.h"
+#include "hca/fabric/crossing.h"
+#include "hca/fabric/membership.h"
 #include "hca/mem/copy.h"
 #include "hca/mem/hazard.h"
 #include "hca/process/context.h"
@@ -24,6 +27,7 @@
 #include "wire/ether.h"
 #include "wire/flow.h"
 #include "wire/frame.h"
+#include "wire/lrh.h"
 
 enum { RINGS_MAX = 8 }; /* concurrent captures; the daemon begins no more */
 
@@ -31,6 +35,7 @@ struct capture_ring {
 	struct tap_writer writer;
 	int bell;
 	uint64_t id;
+	uint32_t port; /* row + 1 of the port of a fabric that is captured; 0: all traffic is */
 };
 
 /* Made with the first capture, and never freed: a thread that has loaded hca.capture may still use
@@ -42,24 +47,32 @@ struct capture {
 	struct capture_ring ring[RINGS_MAX];
 	unsigned int rings;
 	uint8_t packet[WIRE_PACKET_MAX], frame[FRAME_MAX], ether[LIMIT_FRAME];
+	uint8_t link[LRH_PACKET_MAX];
 };
 
-_Static_assert(FRAME_MAX <= TAP_PACKET_MAX && LIMIT_FRAME <= TAP_PACKET_MAX,
+_Static_assert(FRAME_MAX <= TAP_PACKET_MAX && LIMIT_FRAME <= TAP_PACKET_MAX &&
+		       LRH_PACKET_MAX <= TAP_PACKET_MAX,
 	       "every packet has a place in a ring");
 
 /* ------------------------------------------------------------------ writing to the rings */
 
-static void capture_put_packet(struct capture *c, const struct tap_packet *packet)
+static void capture_put_to(struct capture_ring *ring, const struct tap_packet *packet)
 {
-	int err;
+	int err = tap_write(&ring->writer, packet) ? bell_ring(ring->bell) : 0;
 
-	for (unsigned int i = 0; i < c->rings; i++)
-		if (tap_write(&c->ring[i].writer, packet) &&
-		    (err = bell_ring(c->ring[i].bell)) != 0)
-			log_debug("capture's bell: %s", strerror(-err));
+	if (err)
+		log_debug("capture's bell: %s", strerror(-err));
 }
 
-/* Writes a packet to all rings. Its first `captured` bytes are in c->frame. */
+/* To all rings but those of a fabric's port. */
+static void capture_put_packet(struct capture *c, const struct tap_packet *packet)
+{
+	for (unsigned int i = 0; i < c->rings; i++)
+		if (!c->ring[i].port)
+			capture_put_to(&c->ring[i], packet);
+}
+
+/* Writes a packet to these rings. Its first `captured` bytes are in c->frame. */
 static void capture_put(struct capture *c, uint64_t time_ns, size_t captured, size_t size, bool out,
 			const char *comment)
 {
@@ -101,12 +114,43 @@ struct message {
 	bool out;
 	struct iovec local[LIMIT_SGE];
 	int count; /* segments of `local`; negative: the memory can't be read */
+	/* On a fabric. */
+	bool has_link;
+	struct route_query query; /* which way the packets go */
+	struct lrh_fields link;
+	uint8_t grh[GRH_SIZE];
+	struct crossing at[RINGS_MAX]; /* the port of each ring */
 };
 
-/* Shows one packet, whose payload begins at byte `offset` of the message's segments. */
-static void capture_show(struct message *m, const struct packet *packet, uint32_t offset)
+/* The packet of `size` bytes in c->packet, to the rings of ports that it crosses. */
+static void capture_show_link(struct message *m, size_t size)
 {
 	struct capture *c = m->c;
+
+	for (unsigned int i = 0; i < c->rings; i++) {
+		if (!m->at[i].is_there)
+			continue;
+		m->link.vl = m->at[i].vl;
+		size_t bytes = lrh_wrap(c->link, &m->link, c->packet, size);
+
+		capture_put_to(&c->ring[i], &(struct tap_packet){
+						    .time_ns = net_tap_time(&c->net),
+						    .bytes = c->link,
+						    .captured = (uint32_t)bytes,
+						    .size = (uint32_t)bytes,
+						    .direction = m->at[i].is_out ? TAP_OUT : TAP_IN,
+						    .kind = TAP_LINK,
+					    });
+	}
+}
+
+/* Shows one packet, whose payload begins at byte `offset` of the message's segments. */
+static void capture_show(struct message *m, struct packet *packet, uint32_t offset)
+{
+	struct capture *c = m->c;
+
+	if (m->has_link)
+		packet->pkey = m->query.pkey;
 	uint32_t headers = packet_encode(packet, c->packet);
 	uint32_t padding = packet_padding(packet->length);
 
@@ -114,6 +158,8 @@ static void capture_show(struct message *m, const struct packet *packet, uint32_
 							    offset, packet->length)))
 		return; /* the program has unmapped the memory meanwhile */
 	memset(c->packet + headers + packet->length, 0, padding);
+	if (m->has_link)
+		capture_show_link(m, headers + packet->length + padding);
 	size_t size = frame_make(c->frame, &m->path, &m->ip, c->packet,
 				 headers + packet->length + padding);
 
@@ -131,9 +177,84 @@ static void message_set_path(struct message *m, const uint8_t *source, const uin
 	m->path.destination_port = WIRE_PORT;
 }
 
+/* ---- on a fabric: its packets as a link has them */
+
+static void message_set_grh(struct message *m, const uint8_t sgid[16], const uint8_t dgid[16],
+			    const struct ibv_global_route *grh)
+{
+	m->grh[0] = grh->traffic_class >> 4;
+	m->grh[1] = (uint8_t)(grh->traffic_class << 4 | (grh->flow_label >> 16 & 15));
+	m->grh[2] = (uint8_t)(grh->flow_label >> 8);
+	m->grh[3] = (uint8_t)grh->flow_label;
+	m->grh[7] = grh->hop_limit;
+	memcpy(m->grh + 8, sgid, 16);
+	memcpy(m->grh + 24, dgid, 16);
+	m->link.grh = m->grh;
+}
+
+/* m->query and the link's header are filled in but for the lane. */
+static void message_find_ports(struct message *m, const struct fabric *tables)
+{
+	const struct capture *c = m->c;
+
+	m->has_link = true;
+	for (unsigned int i = 0; i < c->rings; i++)
+		if (c->ring[i].port && c->ring[i].port <= tables->header->ports)
+			m->at[i] = crossing_find(tables, &m->query, c->ring[i].port - 1);
+}
+
+/* Of a connected QP: its requests' packets (m->out), or their answers'. */
+static void message_set_link(struct message *m, struct qp *qp, struct capture_way way)
+	REQUIRES(qp->lock)
+{
+	const struct ibv_ah_attr *ah = &qp->attr.ah_attr;
+	const struct fabric *tables;
+	uint8_t gid[2][16];
+	bool is_global;
+
+	if (!way.path || !way.peer ||
+	    !path_query_of(way.path, way.peer, !m->out, ah->src_path_bits, &m->query,
+			   &m->link.source, &is_global))
+		return;
+	tables = &qp->hca->membership->node->tables;
+	m->link.destination = m->query.destination;
+	m->link.sl = m->query.sl;
+	if (is_global) {
+		uint32_t to = fabric_lid_find(tables, m->query.destination);
+
+		fabric_gid_get(tables, m->query.port, 0, gid[0]);
+		fabric_gid_get(tables, to != FABRIC_NONE ? to : m->query.port, 0, gid[1]);
+		message_set_grh(m, gid[0], m->out ? ah->grh.dgid.raw : gid[1], &ah->grh);
+	}
+	message_find_ports(m, tables);
+}
+
+static void datagram_set_link(struct message *m, const struct qp *qp, const struct send_wqe *wqe)
+	REQUIRES(qp->lock)
+{
+	const struct node *node = qp->hca->membership->node;
+	const struct way_address address = datagram_way(qp, wqe);
+	const struct record_ud *to = &wqe->ud.to;
+	const struct ibv_global_route grh = {.flow_label = to->flow_label,
+					     .hop_limit = to->hop_limit,
+					     .traffic_class = to->traffic_class};
+
+	m->query = (struct route_query){.port = node_port_row(node, address.port),
+					.destination = address.lid,
+					.sl = address.sl,
+					.pkey = to->pkey};
+	m->link = (struct lrh_fields){
+		.source = to->slid, .destination = address.lid, .sl = address.sl};
+	if (to->lid_flags & RECORD_UD_GRH)
+		message_set_grh(m, to->sgid, to->dgid, &grh);
+	if (m->query.port != FABRIC_NONE)
+		message_find_ports(m, &node->tables);
+}
+
 /* Prepares a message of a connected QP: its requests (`out`), or the answers to them. */
 static void message_init(struct message *m, struct qp *qp, const struct send_wqe *wqe, bool out,
-			 const struct hazard_scope *holds) REQUIRES(qp->lock)
+			 const struct hazard_scope *holds, struct capture_way way)
+	REQUIRES(qp->lock)
 {
 	const struct ibv_global_route *grh = &qp->attr.ah_attr.grh;
 	uint32_t here = qp->ibv.qp_num, there = qp->attr.dest_qp_num;
@@ -146,6 +267,7 @@ static void message_init(struct message *m, struct qp *qp, const struct send_wqe
 	else
 		message_set_path(m, grh->dgid.raw, qp->sgid, 0, there, here);
 	m->count = sq_segments(qp, wqe, 0, m->local, holds);
+	message_set_link(m, qp, way);
 }
 
 /* Returns the capture, locked, or NULL if it has just ended. Not analysed, nor are the hooks below,
@@ -239,7 +361,8 @@ static uint8_t capture_transport(const struct qp *qp)
 	return qp->type == IBV_QPT_RC ? PACKET_RC : qp->type == IBV_QPT_UC ? PACKET_UC : PACKET_XRC;
 }
 
-void capture_show_request(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_SAFETY_ANALYSIS
+void capture_show_request(struct qp *qp, const struct send_wqe *wqe,
+			  struct capture_way way) NO_THREAD_SAFETY_ANALYSIS
 {
 	HAZARD_SCOPE(holds, qp);
 	struct message m = {.c = capture_enter(qp->hca)};
@@ -259,7 +382,7 @@ void capture_show_request(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_S
 
 	if (!m.c)
 		return;
-	message_init(&m, qp, wqe, true, &holds);
+	message_init(&m, qp, wqe, true, &holds, way);
 	switch (wqe->opcode) {
 	case IBV_WR_RDMA_READ:
 		show_read_request(&m, &packet, wqe);
@@ -325,8 +448,8 @@ static void show_atomic_answer(struct message *m, struct packet *packet)
 	capture_show(m, packet, 0);
 }
 
-static void show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
-			int syndrome) NO_THREAD_SAFETY_ANALYSIS
+static void show_answer(struct qp *qp, const struct send_wqe *wqe, struct capture_way way,
+			uint32_t msn, int syndrome) NO_THREAD_SAFETY_ANALYSIS
 {
 	HAZARD_SCOPE(holds, qp);
 	struct message m = {.c = capture_enter(qp->hca)};
@@ -343,7 +466,7 @@ static void show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
 
 	if (!m.c)
 		return;
-	message_init(&m, qp, wqe, false, &holds);
+	message_init(&m, qp, wqe, false, &holds, way);
 	if (good && wqe->opcode == IBV_WR_RDMA_READ) {
 		packet.psn = wqe->psn;
 		show_pieces(&m, &packet, &read_operations, wqe->length, mtu_of(qp));
@@ -358,18 +481,19 @@ static void show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
 	lock_give(&m.c->lock);
 }
 
-void capture_show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
-			 enum ibv_wc_status status, uint8_t rnr_timer)
+void capture_show_answer(struct qp *qp, const struct send_wqe *wqe, struct capture_way way,
+			 uint32_t msn, enum ibv_wc_status status, uint8_t rnr_timer)
 {
 	int syndrome = syndrome_of(status, rnr_timer);
 
 	if (qp_is_reliable(qp) && syndrome >= 0)
-		show_answer(qp, wqe, status == IBV_WC_SUCCESS ? msn : msn - 1, syndrome);
+		show_answer(qp, wqe, way, status == IBV_WC_SUCCESS ? msn : msn - 1, syndrome);
 }
 
-void capture_show_rnr(struct qp *qp, const struct send_wqe *wqe, uint32_t msn, uint8_t rnr_timer)
+void capture_show_rnr(struct qp *qp, const struct send_wqe *wqe, struct capture_way way,
+		      uint32_t msn, uint8_t rnr_timer)
 {
-	show_answer(qp, wqe, msn, AETH_RNR_NAK | (rnr_timer & AETH_VALUE));
+	show_answer(qp, wqe, way, msn, AETH_RNR_NAK | (rnr_timer & AETH_VALUE));
 }
 
 void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_SAFETY_ANALYSIS
@@ -377,7 +501,7 @@ void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_
 	HAZARD_SCOPE(holds, qp);
 	const struct record_ud *to = &wqe->ud.to;
 	struct message m = {.c = capture_enter(qp->hca), .out = true};
-	const struct packet packet = roce_datagram_packet(qp, wqe);
+	struct packet packet = roce_datagram_packet(qp, wqe);
 
 	if (!m.c)
 		return;
@@ -386,6 +510,8 @@ void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_
 	message_set_path(&m, to->sgid, to->dgid, to->flow_label, qp->ibv.qp_num,
 			 wqe->ud.remote_qpn);
 	m.count = sq_segments(qp, wqe, 0, m.local, &holds);
+	if (qp->hca->membership)
+		datagram_set_link(&m, qp, wqe);
 	capture_show(&m, &packet, 0);
 	lock_give(&m.c->lock);
 }
@@ -402,7 +528,7 @@ static void capture_put_frame(struct capture *c, uint32_t device, const uint8_t 
 				      .size = length,
 				      .direction = direction,
 				      .comment = comment,
-				      .is_frame = true,
+				      .kind = TAP_FRAME,
 				      .device = (uint8_t)device,
 			      });
 }
@@ -484,6 +610,7 @@ static bool ring_add(struct capture *c, const struct proto_event *event, int *fd
 
 		tap_writer_init(&ring->writer, memory, event->value);
 		ring->id = event->link_id;
+		ring->port = event->port;
 		ring->bell = fds[1];
 		fds[1] = -1;
 		switch_on(c->hca, c);

@@ -11,6 +11,9 @@
  * message that waits for a receive is shown once, with the RNR NAK that it got; each message has an
  * acknowledgement of its own.
  *
+ * A capture of a fabric's port (`--port`) gets the packets that cross that port, as those of its
+ * link layer, and no others. What is lost on its way isn't shown.
+ *
  * While no capture runs, hca.capture is NULL, and each hook is one load and branch. A captured
  * process never waits for a capturing program: packets that find no room in its ring (shm/tap.h)
  * are counted as lost.
@@ -23,6 +26,7 @@
 #include <infiniband/verbs.h>
 
 #include "base/cpu.h"
+#include "hca/fabric/path.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/send_queue.h"
@@ -35,12 +39,19 @@ void capture_end_all(struct hca *hca);
 /* In a forked child, which isn't captured. */
 void capture_leave(struct hca *hca);
 
-void capture_show_request(struct qp *qp, const struct send_wqe *wqe);
+/* On a fabric: the QP's path, and the table of its peer's process; else both are NULL. */
+struct capture_way {
+	struct path *path;
+	const struct pub *peer;
+};
+
+void capture_show_request(struct qp *qp, const struct send_wqe *wqe, struct capture_way way);
 /* The request has completed; `msn`: the number of requests that the responder has executed by
  * then. */
-void capture_show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
-			 enum ibv_wc_status status, uint8_t rnr_timer);
-void capture_show_rnr(struct qp *qp, const struct send_wqe *wqe, uint32_t msn, uint8_t rnr_timer);
+void capture_show_answer(struct qp *qp, const struct send_wqe *wqe, struct capture_way way,
+			 uint32_t msn, enum ibv_wc_status status, uint8_t rnr_timer);
+void capture_show_rnr(struct qp *qp, const struct send_wqe *wqe, struct capture_way way,
+		      uint32_t msn, uint8_t rnr_timer);
 void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe);
 /* A frame of a raw packet QP is sent; `leaves`: by the network interface, and not only within the
  * host. `local`: its segments. */

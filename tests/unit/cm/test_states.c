@@ -11,19 +11,22 @@
 
 #include "cm/cm.h"
 
-static const struct cm_path peer = {.local = {1}, .remote = {2}};
+static const struct cm_path peer = {.local = {1}, .remote = {2}, .node = 1};
+static const struct cm_path other_port = {.local = {4}, .remote = {5}, .node = 1};
 static const struct cm_path stranger = {.local = {1}, .remote = {3}};
 static const struct cm_path same_host = {.local = {1}, .remote = {2}, .on_host = true};
 
 static struct cm cm;
 static struct cm_mad sent; /* the last one */
+static struct cm_path sent_by;
 static int sent_count, events, last_event, last_status;
 static uint32_t last_reason;
 static struct cm_endpoint *passive;
 
 static void on_send(void *arg, const struct cm_path *path, const uint8_t bytes[MAD_SIZE])
 {
-	(void)arg, (void)path;
+	(void)arg;
+	sent_by = *path;
 	assert_int_equal(cm_mad_decode(bytes, &sent), CM_MAD_OK);
 	sent_count++;
 }
@@ -355,8 +358,76 @@ static void test_be_loaded(void **state)
 		assert_int_equal(sent.transaction, 9);
 		assert_int_equal(cm_answer_alternate(&cm, passive, 0), -EINVAL);
 	}
+	/* One that was sent before has no effect; the transactions count up over their end. */
+	mad.transaction = 8;
+	give(&peer, &mad);
+	mad.transaction = UINT32_MAX;
+	give(&peer, &mad);
+	assert_int_equal(events, 3);
+	expect_sent(6, CM_APR);
+	mad.transaction = 0x7700000000 | 10; /* the upper half is the agent's */
+	give(&peer, &mad);
+	assert_int_equal(events, 4);
+	mad.transaction = 9;
+	give(&peer, &mad);
+	expect_sent(6, CM_APR);
 	/* The passive side sends none. */
 	assert_int_equal(cm_load_alternate(&cm, passive, &other_path, 0), -EINVAL);
+}
+
+/* On Ethernet there are no LAPs: none is sent, and one that comes has no effect. */
+static void test_load_on_ethernet(void **state)
+{
+	const struct cm_path ethernet = {.local = {1}, .remote = {2}};
+	const struct cm_accept accept = {.qpn = 6};
+	struct cm_mad mad = {.message = CM_LAP, .local_id = 77, .qpn = 6, .transaction = 9};
+
+	(void)state;
+	give(&ethernet, &request);
+	cm_accept(&cm, passive, &accept, 0);
+	assert_int_equal(cm_establish(&cm, passive), 0);
+	mad.remote_id = passive->local_id;
+	mad.alternate = other_path;
+	give(&ethernet, &mad);
+	expect_sent(1, CM_REP);
+	assert_int_equal(events, 1);
+	assert_int_equal(cm.counters.unexpected, 1);
+	assert_int_equal(cm_answer_alternate(&cm, passive, CM_APR_LOADED), -EINVAL);
+	passive->passive = false; /* as if it had connected */
+	assert_int_equal(cm_load_alternate(&cm, passive, &other_path, 0), -EINVAL);
+	mad.message = CM_APR;
+	give(&ethernet, &mad);
+	assert_int_equal(events, 1);
+}
+
+/* When the queue pair has migrated to other ports, the messages go between these. */
+static void test_migrate(void **state)
+{
+	(void)state;
+	struct cm_endpoint *e = connect_to_peer();
+	const struct cm_mad lap = {
+		.message = CM_LAP, .local_id = 77, .remote_id = e->local_id, .qpn = 3};
+
+	cm_migrate(e); /* there is no other path */
+	give(&other_port, &lap);
+	expect_sent(2, CM_RTU);
+	assert_int_equal(cm.counters.unexpected, 1);
+	cm_set_alternate(e, &other_port);
+	give(&other_port, &lap); /* the peer has migrated, this side not yet */
+	expect_sent(3, CM_APR);
+	assert_memory_equal(&sent_by, &peer, sizeof(peer));
+	cm_migrate(e);
+	give(&peer, &lap); /* it was on the way */
+	expect_sent(4, CM_APR);
+	assert_memory_equal(&sent_by, &other_port, sizeof(peer));
+	give(&stranger, &lap);
+	assert_int_equal(sent_count, 4);
+	assert_int_equal(cm_disconnect(&cm, e, 0), 0);
+	assert_memory_equal(&sent_by, &other_port, sizeof(peer));
+	cm_migrate(e); /* back: what is repeated, too */
+	pass_time(2000, NULL);
+	assert_int_equal(sent_count, 7);
+	assert_memory_equal(&sent_by, &peer, sizeof(peer));
 }
 
 /* 4.6 s for an answer, 16 times; repeated twice more within the first. */
@@ -464,6 +535,8 @@ int main(void)
 		TEST(test_load),
 		TEST(test_load_unanswered),
 		TEST(test_be_loaded),
+		TEST(test_load_on_ethernet),
+		TEST(test_migrate),
 		TEST(test_no_answer),
 		TEST(test_needed_for_answer),
 		TEST(test_needed_for_reject),

@@ -67,7 +67,7 @@ void local_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_statu
 	local_uncount(lq, wqe);
 	if (lq->sq->next == lq->sq->acked && likely(sent))
 		request_begins(lq, wqe); /* it was executed within this call */
-	if (unlikely(lq->routed) && sent && lq->type == IBV_QPT_RC)
+	if (unlikely(lq->routed) && sent && lq->type != IBV_QPT_UC)
 		world_route_answered(lq, wqe, status);
 	if (unlikely(world_captures(lq)) && sent)
 		world_capture_answer(lq, wqe, lq->sq->acked + 1, status);
