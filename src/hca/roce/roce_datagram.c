@@ -3,6 +3,12 @@
  * Datagrams by RoCE: one packet each, no state but the QP's next PSN. Consecutive requests of a
  * send queue, as after a list was posted, that go to the same QP are one burst: one call to send
  * carries up to 64 KiB of them (net/sender.h).
+ *
+ * A program that sends a long message posts its datagrams one by one, and then polls. So while some
+ * thread polls, a datagram that is posted after another one, without a poll in between, waits for
+ * more (qp.sq.next stays at it) until they are worth a call to send, or until the next pass of the
+ * engine: the next poll, ibv_req_notify_cq(), or the engine thread's own when the thread that polls
+ * has stopped.
  */
 #include <string.h>
 
@@ -174,10 +180,29 @@ enum roce_drop roce_receive_datagram(struct qp *qp, const struct packet *packet,
 	}
 }
 
+/* Whether the datagrams from sq.next on wait for more. The next pass then resumes the QP. */
+static bool waits_for_more(struct qp *qp, const struct send_wqe *wqe) REQUIRES(qp->lock)
+{
+	enum { WORTH_PACKETS = 32, WORTH_BYTES = 32 * 1024 }; /* such a copy costs a call's time */
+	const struct roce *roce = qp->hca->roce;
+	uint32_t polls = atomic_load_explicit(&qp->hca->polls, memory_order_relaxed);
+	uint32_t count = qp->sq.head - qp->sq.next;
+	bool first = qp->ud_polls != polls;
+
+	qp->ud_polls = polls;
+	if (first || qp->ud_goes || engine_asleep(qp->hca) || !roce || roce_has_left(roce) ||
+	    count >= WORTH_PACKETS || count * (wqe->length + WIRE_BTH) >= WORTH_BYTES)
+		return false;
+	return roce_hold(qp);
+}
+
 static enum step roce_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
 			   int count) REQUIRES(qp->lock)
 {
 	uint32_t followers = 0;
+
+	if (waits_for_more(qp, wqe))
+		return STEP_WAIT;
 	enum step step = send_run(qp, wqe, local, count, &followers);
 
 	if (unlikely(step == STEP_FAILED))
