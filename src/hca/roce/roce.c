@@ -241,53 +241,6 @@ static void send_one(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
 	roce_note(w, now);
 }
 
-/* ------------------------------------------------------------------ datagrams that wait */
-
-static struct qp *next_waiter(struct roce *roce, struct list *batch)
-{
-	lock_take(&roce->list_lock);
-	struct list *node = list_pop(batch);
-
-	lock_give(&roce->list_lock);
-	return node ? container_of(node, struct qp, room_wait) : NULL;
-}
-
-/* Lets each QP of `waiters` or `held` send what it has. hca.engine is held, so no QP ends
- * meanwhile. Returns their number. */
-static unsigned int resume_all(struct roce *roce, bool held)
-{
-	struct list batch, *node;
-	struct qp *qp;
-	unsigned int n = 0;
-
-	list_init(&batch);
-	lock_take(&roce->list_lock);
-	while ((node = list_pop(held ? &roce->held : &roce->waiters)))
-		list_add_tail(&batch, node);
-	lock_give(&roce->list_lock);
-	for (; (qp = next_waiter(roce, &batch)); n++) {
-		lock_take(&qp->lock);
-		qp->ud_goes = true;
-		qp->carrier->resume(qp);
-		qp->ud_goes = false;
-		lock_give(&qp->lock);
-	}
-	return n;
-}
-
-bool roce_hold(struct qp *qp)
-{
-	struct roce *roce = qp->hca->roce;
-
-	lock_take(&roce->list_lock);
-	if (list_empty(&qp->room_wait))
-		list_add_tail(&roce->held, &qp->room_wait);
-	/* Before the look at `asleep`; engine_release() sets that before its last pass. */
-	atomic_store(&roce->has_ready, 1);
-	lock_give(&roce->list_lock);
-	return !engine_asleep(qp->hca);
-}
-
 /* Sends for each ready QP once, and what was held. hca.engine is held, so no QP ends meanwhile. */
 static unsigned int send_ready(struct roce *roce, uint64_t now)
 {
@@ -311,7 +264,7 @@ static unsigned int send_ready(struct roce *roce, uint64_t now)
 		send_one(w, now);
 		lock_give(&w->qp->lock);
 	}
-	return n + resume_all(roce, true);
+	return n + roce_resume_datagrams(roce, true);
 }
 
 static void expire_one(struct roce_qp *w, uint64_t now)
@@ -347,32 +300,6 @@ static void roce_expire_timers(struct roce *roce, uint64_t now)
 
 /* ------------------------------------------------------------------ full sockets */
 
-bool roce_wait_for_room(struct qp *qp, const struct net_path *path)
-{
-	struct roce *roce = qp->hca->roce;
-
-	lock_take(&roce->list_lock);
-	bool full = net_blocked(&roce->tx, path);
-
-	if (full && list_empty(&qp->room_wait))
-		list_add_tail(&roce->waiters, &qp->room_wait);
-	lock_give(&roce->list_lock);
-	if (full)
-		engine_watch_qp(qp); /* its timer bounds the wait */
-	return full;
-}
-
-void roce_unwait(struct qp *qp)
-{
-	struct roce *roce = qp->hca->roce;
-
-	if (!roce)
-		return;
-	lock_take(&roce->list_lock);
-	list_del(&qp->room_wait);
-	lock_give(&roce->list_lock);
-}
-
 void roce_writable(struct roce *roce, unsigned int socket)
 {
 	struct list *node;
@@ -394,7 +321,7 @@ void roce_writable(struct roce *roce, unsigned int socket)
 	if (!waiters)
 		return;
 	lock_take(&roce->hca->engine);
-	resume_all(roce, false);
+	roce_resume_datagrams(roce, false);
 	engine_leave(roce->hca);
 }
 

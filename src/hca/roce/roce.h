@@ -276,12 +276,9 @@ void roce_note(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock);
 void roce_transmit(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock);
 /* Sends a CNP: the peer's packets carried ECN's mark. Rate-limited, not for each packet. */
 void roce_notify(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock);
-/* For a UD QP that has found this path's socket full: true: it will be resumed when there is room;
- * false: there is room by now. */
-bool roce_wait_for_room(struct qp *qp, const struct net_path *path);
-/* Enters a UD QP into `held`: the next pass resumes it. False: no thread polls, so it may be late.
- */
-bool roce_hold(struct qp *qp);
+/* Lets each UD QP of `held`, or of `waiters`, send what it has; hca.engine is held, so that none
+ * ends meanwhile. Returns their number. */
+unsigned int roce_resume_datagrams(struct roce *roce, bool held);
 /* Takes a UD QP that ends off these lists; hca.engine is held, too. */
 void roce_unwait(struct qp *qp);
 /* Delivers a packet to a UD QP. ROCE_TAKEN, or why the packet was dropped. */

@@ -21,6 +21,83 @@
 #include "hca/roce/roce.h"
 #include "hca/verbs/qp.h"
 
+/* ------------------------------------------------------------------ datagrams that wait */
+
+static struct qp *next_waiter(struct roce *roce, struct list *batch)
+{
+	lock_take(&roce->list_lock);
+	struct list *node = list_pop(batch);
+
+	lock_give(&roce->list_lock);
+	return node ? container_of(node, struct qp, room_wait) : NULL;
+}
+
+unsigned int roce_resume_datagrams(struct roce *roce, bool held)
+{
+	struct list batch, *node;
+	struct qp *qp;
+	unsigned int n = 0;
+
+	list_init(&batch);
+	lock_take(&roce->list_lock);
+	while ((node = list_pop(held ? &roce->held : &roce->waiters)))
+		list_add_tail(&batch, node);
+	lock_give(&roce->list_lock);
+	for (; (qp = next_waiter(roce, &batch)); n++) {
+		lock_take(&qp->lock);
+		qp->ud_goes = true;
+		qp->carrier->resume(qp);
+		qp->ud_goes = false;
+		lock_give(&qp->lock);
+	}
+	return n;
+}
+
+/* Enters the QP into `held`: the next pass resumes it. False: no thread polls, so it may be late.
+ */
+static bool hold(struct qp *qp)
+{
+	struct roce *roce = qp->hca->roce;
+
+	lock_take(&roce->list_lock);
+	if (list_empty(&qp->room_wait))
+		list_add_tail(&roce->held, &qp->room_wait);
+	/* Before the look at `asleep`; engine_release() sets that before its last pass. */
+	atomic_store(&roce->has_ready, 1);
+	lock_give(&roce->list_lock);
+	return !engine_asleep(qp->hca);
+}
+
+/* For a QP that has found this path's socket full: true: it will be resumed when there is room;
+ * false: there is room by now. */
+static bool wait_for_room(struct qp *qp, const struct net_path *path)
+{
+	struct roce *roce = qp->hca->roce;
+
+	lock_take(&roce->list_lock);
+	bool full = net_blocked(&roce->tx, path);
+
+	if (full && list_empty(&qp->room_wait))
+		list_add_tail(&roce->waiters, &qp->room_wait);
+	lock_give(&roce->list_lock);
+	if (full)
+		engine_watch_qp(qp); /* its timer bounds the wait */
+	return full;
+}
+
+void roce_unwait(struct qp *qp)
+{
+	struct roce *roce = qp->hca->roce;
+
+	if (!roce)
+		return;
+	lock_take(&roce->list_lock);
+	list_del(&qp->room_wait);
+	lock_give(&roce->list_lock);
+}
+
+/* ------------------------------------------------------------------ sending and receiving */
+
 static int datagram_path(struct roce *roce, const struct qp *qp, const struct send_wqe *wqe,
 			 struct net_path *path)
 {
@@ -134,7 +211,7 @@ static enum step send_run(struct qp *qp, const struct send_wqe *wqe, const struc
 			net_end(&roce->tx);
 		}
 		lock_give(&roce->tx_lock);
-	} while (unlikely(full) && !roce_wait_for_room(qp, &path));
+	} while (unlikely(full) && !wait_for_room(qp, &path));
 	if (unlikely(full))
 		return STEP_WAIT;
 	qp->ud_psn++;
@@ -193,7 +270,7 @@ static bool waits_for_more(struct qp *qp, const struct send_wqe *wqe) REQUIRES(q
 	if (first || qp->ud_goes || engine_asleep(qp->hca) || !roce || roce_has_left(roce) ||
 	    count >= WORTH_PACKETS || count * (wqe->length + WIRE_BTH) >= WORTH_BYTES)
 		return false;
-	return roce_hold(qp);
+	return hold(qp);
 }
 
 static enum step roce_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
