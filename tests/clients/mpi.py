@@ -9,6 +9,7 @@ usage: mpi.py openmpi|mpich [WORD...]
 """
 import os
 import re
+import subprocess
 import sys
 
 from clients import Nobodys, on_each_stage, on_two_hosts, prepare, require
@@ -19,10 +20,10 @@ PARTS = ("neighbours", "everyone to everyone", "collectives", "windows")
 OPENMPI = ["mpirun.openmpi", "--oversubscribe"]
 UCX = ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "opal_common_ucx_devices", "any",
        "--mca", "opal_common_ucx_tls", "any"]
-# Debian's configuration leaves no way for windows between hosts but UCX's: pt2pt makes them of
-# messages.
+# Debian's configuration leaves no way for windows between hosts but UCX's. In OpenMPI 4 pt2pt makes
+# them of messages; in 5 rdma does.
 OFI = ["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include",
-       "verbs;ofi_rxm", "--mca", "osc", "sm,pt2pt"]
+       "verbs;ofi_rxm", "--mca", "osc", "sm,{windows}"]
 
 # How each is told of its hosts and the remote shell. Both hosts have this machine's name and
 # memory, which the libraries would share, so the second one gets another name.
@@ -85,6 +86,14 @@ def check(stage, program, words, environment, ranks):
     print("      " + re.search(r"8 bytes: .*", text)[0])
 
 
+def windows():
+    """The component of this OpenMPI for windows over any transport."""
+    said = subprocess.run(["mpirun.openmpi", "--version"], stdout=subprocess.PIPE, text=True,
+                          check=False).stdout
+    version = re.search(r"\) (\d+)\.", said)
+    return "rdma" if version and int(version[1]) >= 5 else "pt2pt"
+
+
 def main():
     """All cases of one library."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -93,6 +102,10 @@ def main():
     compiler, ways = LIBRARIES[name]
     suite = Suite(name, only=sys.argv[2:])
     prepare(compiler, ways["its choice"][0][0])
+    if name == "openmpi":
+        component = windows()
+        ways = {way: ([word.replace("{windows}", component) for word in words], environment)
+                for way, (words, environment) in ways.items()}
 
     def cases(suite, stage, who):
         program = os.path.join(stage.directory, "mpi_check")

@@ -52,7 +52,7 @@ def require(condition, text):
 def build_directory():
     """VERBENA_BUILD_DIR, else the script's first argument if that is one, else ours."""
     given = os.environ.get("VERBENA_BUILD_DIR")
-    if not given and len(sys.argv) > 1 and os.path.isdir(sys.argv[1]):
+    if not given and len(sys.argv) > 1 and os.path.exists(f"{sys.argv[1]}/bin/verbena"):
         given = sys.argv[1]
     here = os.path.dirname(os.path.abspath(__file__))
     return os.path.abspath(given or os.path.join(here, "..", "..", "build"))

@@ -356,6 +356,44 @@ static void ud_list(struct rig *rig)
 	end_close(&end);
 }
 
+/* Datagrams that are posted one by one while a thread polls may wait for one another; all go soon,
+ * in order, though their program doesn't poll again, and whether it posts many or few. */
+static void ud_together(struct rig *rig)
+{
+	enum { ROUNDS = 60, MOST = 70, POLLS = 500, PLACE = 128 };
+	static const struct end_options opt = {
+		.type = IBV_QPT_UD, .send_depth = MOST, .recv_depth = MOST};
+	struct ibv_wc wc;
+	struct end end;
+
+	end_pair(&end, rig, &opt);
+	for (uint32_t round = 0; round < ROUNDS; round++) {
+		uint32_t count = 1 + round * 7 % MOST;
+
+		for (uint32_t i = 0; rig->role == RIG_B && i < count; i++)
+			OK(rig, end_recv(&end, i, (size_t)i * PLACE, GRH + PLACE / 2));
+		rig_sync(rig);
+		/* It is found idle by some of the posts, and polling by others. */
+		for (int i = 0; rig->role == RIG_A && i < POLLS * (int)(round % 3); i++)
+			CHECK_EQ(rig, ibv_poll_cq(end.scq, 1, &wc), 0);
+		for (uint32_t i = 0; i < count; i++) {
+			if (rig->role == RIG_A) {
+				pattern_fill(end.buf + (size_t)i * PLACE, PLACE / 2, round + i);
+				OK(rig,
+				   end_send(&end, IBV_WR_SEND, i, (size_t)i * PLACE, PLACE / 2, 0));
+				continue;
+			}
+			wc_expect(&end, end.rcq, i, IBV_WC_SUCCESS);
+			CHECK(rig, pattern_holds(end.buf + (size_t)i * PLACE + GRH, PLACE / 2,
+						 round + i));
+		}
+		rig_sync(rig); /* the sender doesn't poll until all have come */
+		for (uint32_t i = 0; rig->role == RIG_A && i < count; i++)
+			wc_expect(&end, end.scq, i, IBV_WC_SUCCESS);
+	}
+	end_close(&end);
+}
+
 /* Datagrams as fast as possible: those that arrive are whole and in order, and the sender doesn't
  * stop. */
 static void flood(struct rig *rig, const struct end_options *opt, uint32_t size)
@@ -528,6 +566,7 @@ const struct rig_test loose_tests[] = {
 	{"ud_refused", ud_refused},
 	{"ud_handle_ends", ud_handle_ends},
 	{"ud_list", ud_list},
+	{"ud_together", ud_together},
 	{"ud_flood", ud_flood},
 	{"uc_send_queue_error", uc_send_queue_error},
 	{"uc_lossy", uc_lossy},

@@ -46,7 +46,7 @@ def traffic(stage, *options, size=65536, count=100):
     """perftest between two processes; returns the client's output."""
     port = PORTS.take()
     words = ["ib_write_bw", "-F", "-x", 0, "-u", 18, "-p", port, "-s", size, "-n", count, *options]
-    return stage.pair(words, words + ["localhost"], port, seconds=60)[1]
+    return stage.pair(words, words + ["127.0.0.1"], port, seconds=60)[1]
 
 
 def perftest(stage):
@@ -78,7 +78,7 @@ def killed(stage):
     port = PORTS.take()
     words = ["ib_write_bw", "-F", "-x", 0, "-p", port, "-D", 1000]
     before = read(stage, SENT)[0]
-    pair = stage.start_pair(words, words + ["localhost"], port)
+    pair = stage.start_pair(words, words + ["127.0.0.1"], port)
     require(poll_until(lambda: read(stage, SENT)[0] > before + 1000, 60), "nothing is sent")
     seen = read(stage, DATA, SENT)
     for process in pair:

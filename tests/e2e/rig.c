@@ -15,6 +15,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,7 +166,7 @@ void rig_swap(struct rig *rig, const void *mine, void *theirs, size_t size)
 	size_t done = 0;
 	ssize_t got;
 
-	swaps++;
+	atomic_fetch_add(&swaps, 1);
 	if (send(rig->sock, mine, size, MSG_NOSIGNAL) != (ssize_t)size)
 		_exit(EXIT_PEER_GONE);
 	while (done < size) {
@@ -177,7 +178,7 @@ void rig_swap(struct rig *rig, const void *mine, void *theirs, size_t size)
 			_exit(EXIT_PEER_GONE);
 		done += (size_t)got;
 	}
-	swaps++;
+	atomic_fetch_add(&swaps, 1);
 }
 
 void rig_sync(struct rig *rig)

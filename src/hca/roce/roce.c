@@ -68,6 +68,7 @@ int roce_make(struct hca *hca)
 	list_init(&roce->ready);
 	list_init(&roce->parked);
 	list_init(&roce->waiters);
+	list_init(&roce->held);
 	list_init(&roce->timed);
 	atomic_store(&roce->deadline, TP_NEVER);
 	atomic_store(&roce->scheduled, TP_NEVER);
@@ -107,6 +108,7 @@ void roce_leave(struct hca *hca)
 	list_init(&roce->ready);
 	list_init(&roce->parked);
 	list_init(&roce->waiters);
+	list_init(&roce->held);
 	list_init(&roce->timed);
 	net_sender_leave(&roce->tx);
 	counters_leave(hca);
@@ -239,7 +241,7 @@ static void send_one(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
 	roce_note(w, now);
 }
 
-/* Sends for each ready QP once. hca.engine is held, so no QP ends meanwhile. */
+/* Sends for each ready QP once, and what was held. hca.engine is held, so no QP ends meanwhile. */
 static unsigned int send_ready(struct roce *roce, uint64_t now)
 {
 	struct list batch, *node;
@@ -262,7 +264,7 @@ static unsigned int send_ready(struct roce *roce, uint64_t now)
 		send_one(w, now);
 		lock_give(&w->qp->lock);
 	}
-	return n;
+	return n + roce_resume_datagrams(roce, true);
 }
 
 static void expire_one(struct roce_qp *w, uint64_t now)
@@ -298,60 +300,6 @@ static void roce_expire_timers(struct roce *roce, uint64_t now)
 
 /* ------------------------------------------------------------------ full sockets */
 
-bool roce_wait_for_room(struct qp *qp, const struct net_path *path)
-{
-	struct roce *roce = qp->hca->roce;
-
-	lock_take(&roce->list_lock);
-	bool full = net_blocked(&roce->tx, path);
-
-	if (full && list_empty(&qp->room_wait))
-		list_add_tail(&roce->waiters, &qp->room_wait);
-	lock_give(&roce->list_lock);
-	if (full)
-		engine_watch_qp(qp); /* its timer bounds the wait */
-	return full;
-}
-
-void roce_unwait(struct qp *qp)
-{
-	struct roce *roce = qp->hca->roce;
-
-	if (!roce)
-		return;
-	lock_take(&roce->list_lock);
-	list_del(&qp->room_wait);
-	lock_give(&roce->list_lock);
-}
-
-static struct qp *next_waiter(struct roce *roce, struct list *batch)
-{
-	lock_take(&roce->list_lock);
-	struct list *node = list_pop(batch);
-
-	lock_give(&roce->list_lock);
-	return node ? container_of(node, struct qp, room_wait) : NULL;
-}
-
-static void roce_resume_waiters(struct roce *roce)
-{
-	struct list batch, *node;
-	struct qp *qp;
-
-	list_init(&batch);
-	lock_take(&roce->hca->engine); /* no QP ends meanwhile */
-	lock_take(&roce->list_lock);
-	while ((node = list_pop(&roce->waiters)))
-		list_add_tail(&batch, node);
-	lock_give(&roce->list_lock);
-	while ((qp = next_waiter(roce, &batch))) {
-		lock_take(&qp->lock);
-		qp->carrier->resume(qp);
-		lock_give(&qp->lock);
-	}
-	engine_leave(roce->hca);
-}
-
 void roce_writable(struct roce *roce, unsigned int socket)
 {
 	struct list *node;
@@ -370,8 +318,11 @@ void roce_writable(struct roce *roce, unsigned int socket)
 	bool waiters = !list_empty(&roce->waiters);
 
 	lock_give(&roce->list_lock);
-	if (waiters)
-		roce_resume_waiters(roce);
+	if (!waiters)
+		return;
+	lock_take(&roce->hca->engine);
+	roce_resume_datagrams(roce, false);
+	engine_leave(roce->hca);
 }
 
 /* ------------------------------------------------------------------ packets in */

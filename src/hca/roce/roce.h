@@ -22,8 +22,8 @@
  * its own completions by turns in step with its peer: the peer's data comes while the program still
  * polls for its own completion.
  *
- * Locks, after qp.lock: roce.list_lock (ready, parked, timed, waiters), then roce.tx_lock (the
- * sender).
+ * Locks, after qp.lock: roce.list_lock (ready, parked, timed, waiters, held), then roce.tx_lock
+ * (the sender).
  *
  * A full socket (net/sender.h: blocked). No thread waits for room with a lock held: the engine
  * thread's epoll reports it (engine_await_room()), and roce_writable() sends what the socket kept.
@@ -114,6 +114,7 @@ struct roce {
 	struct list ready GUARDED_BY(list_lock);   /* struct roce_qp.ready: something to send */
 	struct list parked GUARDED_BY(list_lock);  /* likewise, but the QP's socket is full */
 	struct list waiters GUARDED_BY(list_lock); /* struct qp.room_wait: UD, its socket is full */
+	struct list held GUARDED_BY(list_lock);	   /* likewise: datagrams wait for more */
 	struct list timed GUARDED_BY(list_lock); /* struct roce_qp.timed: a deadline, or had one */
 	_Atomic uint32_t has_ready;
 	_Atomic uint64_t deadline;  /* ns: no QP's deadline is earlier; TP_NEVER: there is none */
@@ -275,10 +276,10 @@ void roce_note(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock);
 void roce_transmit(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock);
 /* Sends a CNP: the peer's packets carried ECN's mark. Rate-limited, not for each packet. */
 void roce_notify(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock);
-/* For a UD QP that has found this path's socket full: true: it will be resumed when there is room;
- * false: there is room by now. */
-bool roce_wait_for_room(struct qp *qp, const struct net_path *path);
-/* Takes a UD QP that ends off the list of waiters; hca.engine is held, too. */
+/* Lets each UD QP of `held`, or of `waiters`, send what it has; hca.engine is held, so that none
+ * ends meanwhile. Returns their number. */
+unsigned int roce_resume_datagrams(struct roce *roce, bool held);
+/* Takes a UD QP that ends off these lists; hca.engine is held, too. */
 void roce_unwait(struct qp *qp);
 /* Delivers a packet to a UD QP. ROCE_TAKEN, or why the packet was dropped. */
 enum roce_drop roce_receive_datagram(struct qp *qp, const struct packet *packet,

@@ -3,6 +3,12 @@
  * Datagrams by RoCE: one packet each, no state but the QP's next PSN. Consecutive requests of a
  * send queue, as after a list was posted, that go to the same QP are one burst: one call to send
  * carries up to 64 KiB of them (net/sender.h).
+ *
+ * A program that sends a long message posts its datagrams one by one, and then polls. So while some
+ * thread polls, a datagram that is posted after another one, without a poll in between, waits for
+ * more (qp.sq.next stays at it) until they are worth a call to send, or until the next pass of the
+ * engine: the next poll, ibv_req_notify_cq(), or the engine thread's own when the thread that polls
+ * has stopped.
  */
 #include <string.h>
 
@@ -14,6 +20,83 @@
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/qp.h"
+
+/* ------------------------------------------------------------------ datagrams that wait */
+
+static struct qp *next_waiter(struct roce *roce, struct list *batch)
+{
+	lock_take(&roce->list_lock);
+	struct list *node = list_pop(batch);
+
+	lock_give(&roce->list_lock);
+	return node ? container_of(node, struct qp, room_wait) : NULL;
+}
+
+unsigned int roce_resume_datagrams(struct roce *roce, bool held)
+{
+	struct list batch, *node;
+	struct qp *qp;
+	unsigned int n = 0;
+
+	list_init(&batch);
+	lock_take(&roce->list_lock);
+	while ((node = list_pop(held ? &roce->held : &roce->waiters)))
+		list_add_tail(&batch, node);
+	lock_give(&roce->list_lock);
+	for (; (qp = next_waiter(roce, &batch)); n++) {
+		lock_take(&qp->lock);
+		qp->ud_goes = true;
+		qp->carrier->resume(qp);
+		qp->ud_goes = false;
+		lock_give(&qp->lock);
+	}
+	return n;
+}
+
+/* Enters the QP into `held`: the next pass resumes it. False: no thread polls, so it may be late.
+ */
+static bool hold(struct qp *qp)
+{
+	struct roce *roce = qp->hca->roce;
+
+	lock_take(&roce->list_lock);
+	if (list_empty(&qp->room_wait))
+		list_add_tail(&roce->held, &qp->room_wait);
+	/* Before the look at `asleep`; engine_release() sets that before its last pass. */
+	atomic_store(&roce->has_ready, 1);
+	lock_give(&roce->list_lock);
+	return !engine_asleep(qp->hca);
+}
+
+/* For a QP that has found this path's socket full: true: it will be resumed when there is room;
+ * false: there is room by now. */
+static bool wait_for_room(struct qp *qp, const struct net_path *path)
+{
+	struct roce *roce = qp->hca->roce;
+
+	lock_take(&roce->list_lock);
+	bool full = net_blocked(&roce->tx, path);
+
+	if (full && list_empty(&qp->room_wait))
+		list_add_tail(&roce->waiters, &qp->room_wait);
+	lock_give(&roce->list_lock);
+	if (full)
+		engine_watch_qp(qp); /* its timer bounds the wait */
+	return full;
+}
+
+void roce_unwait(struct qp *qp)
+{
+	struct roce *roce = qp->hca->roce;
+
+	if (!roce)
+		return;
+	lock_take(&roce->list_lock);
+	list_del(&qp->room_wait);
+	lock_give(&roce->list_lock);
+}
+
+/* ------------------------------------------------------------------ sending and receiving */
 
 static int datagram_path(struct roce *roce, const struct qp *qp, const struct send_wqe *wqe,
 			 struct net_path *path)
@@ -128,7 +211,7 @@ static enum step send_run(struct qp *qp, const struct send_wqe *wqe, const struc
 			net_end(&roce->tx);
 		}
 		lock_give(&roce->tx_lock);
-	} while (unlikely(full) && !roce_wait_for_room(qp, &path));
+	} while (unlikely(full) && !wait_for_room(qp, &path));
 	if (unlikely(full))
 		return STEP_WAIT;
 	qp->ud_psn++;
@@ -174,10 +257,29 @@ enum roce_drop roce_receive_datagram(struct qp *qp, const struct packet *packet,
 	}
 }
 
+/* Whether the datagrams from sq.next on wait for more. The next pass then resumes the QP. */
+static bool waits_for_more(struct qp *qp, const struct send_wqe *wqe) REQUIRES(qp->lock)
+{
+	enum { WORTH_PACKETS = 32, WORTH_BYTES = 32 * 1024 }; /* such a copy costs a call's time */
+	const struct roce *roce = qp->hca->roce;
+	uint32_t polls = atomic_load_explicit(&qp->hca->polls, memory_order_relaxed);
+	uint32_t count = qp->sq.head - qp->sq.next;
+	bool first = qp->ud_polls != polls;
+
+	qp->ud_polls = polls;
+	if (first || qp->ud_goes || engine_asleep(qp->hca) || !roce || roce_has_left(roce) ||
+	    count >= WORTH_PACKETS || count * (wqe->length + WIRE_BTH) >= WORTH_BYTES)
+		return false;
+	return hold(qp);
+}
+
 static enum step roce_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
 			   int count) REQUIRES(qp->lock)
 {
 	uint32_t followers = 0;
+
+	if (waits_for_more(qp, wqe))
+		return STEP_WAIT;
 	enum step step = send_run(qp, wqe, local, count, &followers);
 
 	if (unlikely(step == STEP_FAILED))

@@ -144,6 +144,10 @@ struct qp {
 	/* Of a handle of an XRC target queue pair, else NULL. Set when it is made. */
 	struct xrc_handle *target;
 	uint32_t ud_psn GUARDED_BY(lock); /* of the next datagram */
+	/* RoCE: hca.polls when a datagram was last about to be sent; whether those that waited for
+	 * more are sent now (roce_datagram.c). */
+	uint32_t ud_polls GUARDED_BY(lock);
+	bool ud_goes GUARDED_BY(lock);
 	/* How long the datagram at sq.next has waited. */
 	struct datagram_wait ud_wait GUARDED_BY(lock);
 	struct ways *ways GUARDED_BY(lock); /* UD on a fabric, else NULL: fabric/ways.h */
@@ -157,7 +161,9 @@ struct qp {
 	 * lists' locks. The lists themselves are.) */
 
 	/* ---- for carriers that wait for links, or have requests that may stall (qp_timer.c) */
-	struct list room_wait; /* on roce.waiters: the socket is full; under roce.list_lock */
+	/* On roce.waiters: the socket is full; or on roce.held: datagrams wait for more. Under
+	 * roce.list_lock. */
+	struct list room_wait;
 	struct list
 		tx_wait; /* on link.waiters: ring full or link not up; under wait_link.tx_lock */
 	struct link *wait_link GUARDED_BY(lock); /* the link that it waits, or last waited, for */
