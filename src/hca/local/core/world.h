@@ -34,6 +34,9 @@ enum world_link {
 	WORLD_LINK_DOWN /* the peer's process has ended, or never existed */
 };
 enum world_link world_link(const struct local_qp *lq); /* [shared] */
+/* Whether the peer has come to the link, which is up here: it may be told of it later, or by
+ * another daemon. [shared] */
+bool world_link_taken(const struct local_qp *lq);
 /* Whether the two processes may copy from one to the other: one user, one namespace. */
 bool world_link_copies(const struct local_qp *lq);
 /* The same, and the peer has the link as well and hasn't left it, so that it waits for our hazards.
@@ -249,8 +252,8 @@ void world_release(struct local_qp *lq, struct local_held *held);
 void world_watch(struct local_qp *lq);
 /* A message waits for a receive, or for AGAIN: the same with local_qp_expire_receive(). */
 void world_watch_receive(struct local_qp *lq);
-/* lq->owed_msn was set: has local_qp_flush_ack() called at the end of the engine's pass. A record of
- * another QP to the same process may carry it before (local_qp_take_owed()); then
+/* lq->owed_msn was set: has local_qp_flush_ack() called at the end of the engine's pass. A record
+ * of another QP to the same process may carry it before (local_qp_take_owed()); then
  * world_ring_notify() for that record counts for the peer's QP as well. */
 void world_owe_ack(struct local_qp *lq);
 
