@@ -9,15 +9,44 @@
 
 #include "shm/ring.h"
 
+/* Of struct link_memory, `part`. */
+enum link_memory_part { LINK_PART_OPEN, LINK_PART_TAKEN, LINK_PART_SHUT };
+
 struct link_memory {
 	struct ring_ctl ctl[2];
+	/*
+	 * Whether side s takes part in the link. The two sides come to the link at different times,
+	 * and one may leave it before the other has come: the daemon was killed after it had told
+	 * the one of the link, and before it told the other. It is decided once:
+	 *   OPEN -> TAKEN  by side s, before its link is up. From then on it may take records from
+	 *                  the other side's ring, and may copy
+	 *   OPEN -> SHUT   by the other side, which leaves. If side s hears of the link at all, it
+	 *                  refuses it
+	 *
+	 * The invariant: if the other side has made it SHUT, then side s has taken nothing that the
+	 * other side wrote into the ring, and has copied nothing, and never will. So the other side
+	 * sends its requests again by the next link, and none is executed twice.
+	 *
+	 * Each change is one compare-and-swap from OPEN, so one of the two fails, and the side
+	 * whose change fails knows which of the two came first. Nothing else that is shared depends
+	 * on the order, so both are relaxed: a side that refuses the link looks at nothing else of
+	 * it, and one that has shut it writes nothing more. A side that dies after its change
+	 * leaves it as it is: after TAKEN the other side waits for `left` or for that end, after
+	 * SHUT side s has nothing to wait for.
+	 *
+	 * A side that lies harms its own connections only. If side s takes TAKEN back, the other
+	 * side sends requests again that s has executed; they reach the memory and the receives of
+	 * s alone, and complete once where they were posted. If a side sets its own or the other
+	 * word to SHUT, the two have no link until they ask for the next one.
+	 */
+	_Alignas(64) _Atomic uint32_t part[2];
 	/* Side s has mapped the link and waits for the other's hazards. Written by side s, once,
 	 * after its link is up; read by the other before its first copy              [I1 with I2].
 	 * Also: side s writes it before it checks whether the other's QPs wait for its KICK [Q2];
 	 * the other reads it after its QPs have published their state [Q1]. The later one of the
 	 * two sees the other's store.
 	 */
-	_Alignas(64) _Atomic uint32_t installed[2];
+	_Atomic uint32_t installed[2];
 	/*
 	 * Side s has left the link, which has ended: no thread of it is in a copy by the link, and
 	 * none will begin one. Written by side s, once [V1]; then it rings the other side's
@@ -27,8 +56,7 @@ struct link_memory {
 	 * the other side sees the hazards of s. The other side, which has left itself, keeps the
 	 * tables of s mapped until it finds
 	 *   left[s] set [V2], which comes after all copies of s; or
-	 *   installed[s] not set [V4]: s isn't up, and will find that the other side has left [V3]
-	 *   before its first copy, because all of [I1], [V1], [V3], [V4] are seq_cst; or
+	 *   part[s] OPEN, and makes it SHUT: s never copies; or
 	 *   that the process of s has ended.
 	 */
 	_Atomic uint32_t left[2];

@@ -31,3 +31,18 @@ verbena_script_test(e2e.lease TIMEOUT 300 LABELS e2e
 verbena_script_test(e2e.lease_wire TIMEOUT 300 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-network
 	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:lease> -c wire timers_after_arming)
+
+# Links that only one of the two processes gets, because the daemon is killed.
+if(NOT VERBENA_SANITIZE)
+	add_library(lost_event MODULE lost_event.c)
+	target_include_directories(lost_event PRIVATE ${PROJECT_SOURCE_DIR}/src)
+	set_target_properties(lost_event PROPERTIES PREFIX ""
+		LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+	add_executable(half half.c rig.c end.c)
+	target_link_libraries(half PRIVATE ibverbs Threads::Threads)
+	set_target_properties(half PROPERTIES
+		RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+	verbena_script_test(e2e.half TIMEOUT 300 LABELS e2e
+		COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:half>
+		$<TARGET_FILE:lost_event> -c local -c ring -c found)
+endif()

@@ -17,6 +17,7 @@ verbena_script_test(e2e.upheaval TIMEOUT 300 LABELS e2e
 # What the system refuses; programs that don't know of it. memory.py runs them.
 add_executable(unconverted unconverted.c)
 target_link_libraries(unconverted PRIVATE ibverbs)
+set_target_properties(unconverted PROPERTIES ENABLE_EXPORTS ON) # what it puts before libc's
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/static_nothing.c "int main(void) { return 0; }\n")
 add_executable(static_nothing ${CMAKE_CURRENT_BINARY_DIR}/static_nothing.c)
 target_link_options(static_nothing PRIVATE -static)

@@ -149,6 +149,7 @@ def main():
     """Each case has a daemon of its own."""
     suite = Suite("memory")
     suite.case("nothing is refused", refused, "plain", 2, "")
+    suite.case("a descriptor that comes late", refused, "late", 0, "a descriptor may be")
     suite.case("no memory files", refused, "seccomp", 0, "refuses memory files")
     suite.case("no descriptors", refused, "descriptors", 1, "descriptor")
     suite.case("no mappings", refused, "mappings", 1, "nearly used up|refused to map")

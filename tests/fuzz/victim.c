@@ -301,6 +301,7 @@ void link_make(void)
 		munmap(victim.memory, LINK_SIZE);
 	victim.memory = mmap(NULL, LINK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
 	MUST(victim.memory != MAP_FAILED);
+	atomic_store(&victim.memory->part[1], LINK_PART_TAKEN);
 	atomic_store(&victim.memory->installed[1], 1); /* required before any direct copy */
 	ring_tx_init(&victim.tx, victim.memory->ring[1], &victim.memory->ctl[1]);
 	ring_rx_init(&victim.rx, victim.memory->ring[0], &victim.memory->ctl[0]);

@@ -171,6 +171,8 @@ static void peers_begin(void)
 	atomic_store(&memory.left[0], 0);
 	atomic_store(&memory.left[1], 0);
 	atomic_store(&memory.installed[0], 0);
+	atomic_store(&memory.part[0], LINK_PART_TAKEN);
+	atomic_store(&memory.part[1], LINK_PART_TAKEN);
 	atomic_store(&our_entry()->state, IBV_QPS_INIT);
 	atomic_store(&their_entry()->state, IBV_QPS_INIT);
 	hca.regions = &our_regions;
@@ -237,9 +239,10 @@ static void copy_if_direct(void)
 }
 
 /* The link has ended, and this process deregisters: it looks at the peer's hazards unless the peer
- * has left. */
+ * has left, or never comes. */
 static void leave_and_use(void)
 {
+	link_shut_out(&ours);
 	link_tell_left(&ours);
 	if (link_peer_left(&ours))
 		atomic_store(&ours.state, LINK_DOWN); /* and is unmapped */
@@ -257,7 +260,9 @@ static void left_begin(bool peer_is_up)
 	atomic_store(&theirs.direct, true);
 	atomic_store(&memory.installed[0], 1);
 	atomic_store(&memory.installed[1], peer_is_up);
+	atomic_store(&memory.part[1], peer_is_up ? LINK_PART_TAKEN : LINK_PART_OPEN);
 	model_word(&memory.installed[1], 4, "their installed");
+	model_word(&memory.part[1], 4, "their part");
 	model_word(&memory.left[0], 4, "left");
 	model_word(&memory.left[1], 4, "their left");
 	model_word(&our_regions.mr[RKEY >> LIMIT_KEY_TAG_BITS].rkey_access, 8, "rkey_access");
@@ -294,9 +299,38 @@ static void come_up_late_and_copy(void)
 {
 	const struct proto_event event = {.side = 1};
 
+	if (!link_take_part(&memory, 1))
+		return;
 	link_up(&peer_hca, &theirs, &event);
 	atomic_store_explicit(&theirs.can_vm, true, memory_order_relaxed);
 	copy_if_direct();
+}
+
+/* This side has sent a request by the link and leaves it; the peer comes to it late. The request
+ * is taken by the peer or sent again, and never both. */
+static bool taken, again;
+
+static void shut_setup(void)
+{
+	left_begin(false);
+	taken = again = false;
+}
+
+static void leave_and_send_again(void)
+{
+	again = link_shut_out(&ours);
+	link_tell_left(&ours);
+}
+
+static void come_and_take(void)
+{
+	taken = link_take_part(&memory, 1);
+}
+
+static void is_executed_once(void)
+{
+	if (taken == again)
+		model_fail(taken ? "a request is executed twice" : "a request is lost");
 }
 
 /* As requester.c's kick(): only a peer whose QP may be waiting is woken. */
@@ -404,7 +438,7 @@ static void come_up_and_end(void)
 
 	link_get(&hca, 0);
 	link_up(&hca, &ours, &event);
-	link_idle_down(&ours);
+	link_end_living(&ours);
 }
 
 static void is_needed_again(void)
@@ -431,7 +465,7 @@ static void connect_by_link(void)
 
 static void end_by_consent(void)
 {
-	link_idle_down(&ours);
+	link_end_living(&ours);
 }
 
 /* This process hands its links to the next daemon, while the peer breaks the link's rules. */
@@ -467,6 +501,7 @@ const struct model_scenario link_scenarios[] = {
 	{"link.copy", copy_setup, {revoke_and_use, come_up, copy_if_direct}, NULL},
 	{"link.left", left_setup, {leave_and_use, copy_and_leave}, NULL},
 	{"link.left_early", late_setup, {leave_and_use, come_up_late_and_copy}, NULL},
+	{"link.shut", shut_setup, {leave_and_send_again, come_and_take}, is_executed_once},
 	{"link.next", ending_setup, {need_next, reap}, is_wished_then_refused},
 	{"link.next_kept", between_setup, {need_next, come_up_and_end}, is_needed_again},
 	{"link.next_taken", connect_setup, {connect_by_link, end_by_consent}, is_needed_again},

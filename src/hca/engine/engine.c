@@ -137,30 +137,42 @@ static void leave_to_control(struct hca *hca, enum control_work work)
 	control_wake(hca);
 }
 
+static void take_daemon_event(struct hca *hca, const struct proto_event *event, int *fds)
+{
+	if (event->type == PROTO_EVENT_LINK_DOWN && event->slot < LIMIT_SLOTS)
+		link_down(hca, event->slot, event->link_id);
+	else if (event->type == PROTO_EVENT_DEVICE)
+		take_device_event(hca, event);
+	else if (event->type == PROTO_EVENT_CAPTURE)
+		capture_begin(hca, event, fds);
+	else if (event->type == PROTO_EVENT_CAPTURE_END)
+		capture_end(hca, event->link_id);
+	else if (event->type == PROTO_EVENT_ALTERNATE)
+		leave_to_control(hca, CONTROL_ALTERNATE);
+	else if (event->type == PROTO_EVENT_XRC)
+		xrc_event(hca, (uint32_t)event->link_id, event->slot, event->value);
+}
+
 /* Handles the daemon's events. Returns -EAGAIN when there are no more, another -errno when the
- * daemon is gone. */
+ * daemon is gone. A link's event is read and handled under events_lock: see hca.links_named. */
 static int take_events(struct hca *hca)
 {
 	struct proto_event event;
-	int fds[PROTO_MAX_FDS], err;
+	int fds[PROTO_MAX_FDS];
 
-	while ((err = daemon_event_next(hca->event_fd, &event, fds)) == 0) {
-		if (event.type == PROTO_EVENT_LINK && event.slot < LIMIT_SLOTS)
+	for (;;) {
+		mutex_take(&hca->events_lock);
+		int err = daemon_event_next(hca->event_fd, &event, fds);
+		bool link = !err && event.type == PROTO_EVENT_LINK && event.slot < LIMIT_SLOTS;
+
+		if (link)
 			link_install(hca, &event, fds);
-		else if (event.type == PROTO_EVENT_LINK_DOWN && event.slot < LIMIT_SLOTS)
-			link_down(hca, event.slot, event.link_id);
-		else if (event.type == PROTO_EVENT_DEVICE)
-			take_device_event(hca, &event);
-		else if (event.type == PROTO_EVENT_CAPTURE)
-			capture_begin(hca, &event, fds);
-		else if (event.type == PROTO_EVENT_CAPTURE_END)
-			capture_end(hca, event.link_id);
-		else if (event.type == PROTO_EVENT_ALTERNATE)
-			leave_to_control(hca, CONTROL_ALTERNATE);
-		else if (event.type == PROTO_EVENT_XRC)
-			xrc_event(hca, (uint32_t)event.link_id, event.slot, event.value);
+		mutex_give(&hca->events_lock);
+		if (err)
+			return err;
+		if (!link)
+			take_daemon_event(hca, &event, fds);
 	}
-	return err;
 }
 
 void engine_first_events(struct hca *hca)

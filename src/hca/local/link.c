@@ -184,7 +184,8 @@ bool link_any_request(struct hca *hca)
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		const struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
-		if ((link && link_is(link, LINK_WISHED)) || atomic_load(&hca->link_given_up[slot]))
+		/* A request that the last daemon had taken may not have become a link. */
+		if ((link && link_introducing(link)) || atomic_load(&hca->link_given_up[slot]))
 			return true;
 	}
 	return false;
@@ -360,13 +361,13 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 	atomic_store(&link->direct, false);
 	atomic_store(&link->broken, false);
 	atomic_store(&link->untold, false);
-	link->has_left = false;
+	link->has_left = link->shut_out = false;
 	link_idle_begin(link);
 	lock_take(&hca->engine);
 	list_add_tail(&hca->links, &link->node);
 	link_for_each_qp(hca, link, qp_relink);
 	atomic_store(&link->state, LINK_UP);
-	/* [I1], pairs with [I2], [V4]. A thread that posted since the link is up may have sent its
+	/* [I1], pairs with [I2]. A thread that posted since the link is up may have sent its
 	 * KICK before this store, so the peer gets another one. */
 	atomic_store(&memory->installed[mine], 1);
 	link_for_each_qp(hca, link, local_announce);
@@ -381,16 +382,13 @@ bool link_direct_slow(struct link *link)
 	/* [I2], pairs with [I1] */
 	if (!atomic_load(&link->can_vm) || !atomic_load(&link->memory->installed[!link->side]))
 		return false;
-	/* [V3], pairs with [V1]: a peer that left before this side was up doesn't wait for this
-	 * side's hazards. */
-	if (atomic_load(&link->memory->left[!link->side]))
-		return false;
 	atomic_store(&link->direct, true);
 	return true;
 }
 
 /* An event that brought the next link while the memory of the last one is still in use. */
 struct link_offer {
+	uint32_t generation; /* hca.generation: which daemon made it */
 	struct proto_event event;
 	int fds[PROTO_MAX_FDS];
 };
@@ -403,12 +401,14 @@ void link_forget_next(struct link *link)
 	link->next = NULL;
 }
 
-static bool keep_offer(struct link *link, const struct proto_event *event, const int *fds)
+static bool keep_offer(struct hca *hca, struct link *link, const struct proto_event *event,
+		       const int *fds) REQUIRES(hca->events_lock)
 {
 	link_forget_next(link);
 	link->next = malloc(sizeof(*link->next));
 	if (!link->next)
 		return false;
+	link->next->generation = hca->generation;
 	link->next->event = *event;
 	memcpy(link->next->fds, fds, sizeof(link->next->fds));
 	return true;
@@ -423,28 +423,51 @@ static void give_back(struct hca *hca, uint32_t slot, uint64_t id)
 	links_request(hca);
 }
 
+/* The peer has left the link before this side came to it: the daemon is asked for the next one,
+ * after it has heard of the end of this one. */
+static void link_shut_here(struct hca *hca, struct link *link, uint64_t id)
+{
+	uint32_t asked = LINK_ASKED;
+
+	unmap_all(link->memory, link->peer, link->regions);
+	link->memory = NULL;
+	link->peer = NULL;
+	link->regions = NULL;
+	give_back(hca, link->slot, id);
+	if (atomic_compare_exchange_strong(&link->state, &asked, LINK_WISHED))
+		links_request(hca);
+}
+
 /* Maps the link and makes it UP, or refuses it. Its state is WISHED or ASKED. */
 static void link_take_event(struct hca *hca, struct link *link, const struct proto_event *event,
 			    int *fds)
 {
-	if (event->side <= 1 && bells_are_right(event, fds) &&
-	    map_all(link, fds, event->value & PROTO_LINK_BELLS ? -1 : fds[3])) {
-		take_bells(link, event, fds);
-		link_up(hca, link, event);
-	} else {
+	bool mapped = event->side <= 1 && bells_are_right(event, fds) &&
+		      map_all(link, fds, event->value & PROTO_LINK_BELLS ? -1 : fds[3]);
+
+	if (!mapped) {
 		log_error("can't map the link to process %d: %s", event->pid, strerror(errno));
 		give_back(hca, link->slot, event->link_id);
 		link_refused(link);
+	} else if (!link_take_part(link->memory, event->side)) {
+		link_shut_here(hca, link, event->link_id);
+	} else {
+		take_bells(link, event, fds);
+		link_up(hca, link, event);
 	}
 }
 
 void link_install(struct hca *hca, const struct proto_event *event, int *fds)
 {
+	if (hca->links_named) { /* the next daemon ends it at the peer */
+		close_all(fds);
+		return;
+	}
 	struct link *link = link_get(hca, event->slot);
 
 	/* The peer has given back the last link before this process, and has asked for the next
 	 * one. */
-	if (link && link_is_ending(link) && keep_offer(link, event, fds))
+	if (link && link_is_ending(link) && keep_offer(hca, link, event, fds))
 		return;
 	if (link && link_introducing(link)) {
 		link_take_event(hca, link, event, fds);
@@ -461,9 +484,15 @@ static void install_next(struct hca *hca, struct link *link)
 {
 	struct link_offer *next = link->next;
 
+	if (!next)
+		return;
 	link->next = NULL;
-	if (next)
+	mutex_take(&hca->events_lock);
+	if (next->generation == hca->generation)
 		link_install(hca, &next->event, next->fds);
+	else
+		close_all(next->fds); /* it wasn't named to the daemon that there is now */
+	mutex_give(&hca->events_lock);
 	free(next);
 }
 
@@ -473,6 +502,21 @@ static void link_set_ending(struct link *link)
 	uint32_t up = LINK_UP;
 
 	atomic_compare_exchange_strong(&link->state, &up, LINK_ENDING);
+}
+
+void link_end_living(struct link *link)
+{
+	uint32_t up = LINK_UP, ending = LINK_ENDING;
+
+	/* QPs that are connected by the link must see that the next one comes. The count is read
+	 * again after the end, because a QP that connected meanwhile may have seen the link UP. */
+	atomic_compare_exchange_strong(&link->state, &up,
+				       atomic_load(&link->idle.users) ? LINK_ENDING_WANTED
+								      : LINK_ENDING);
+	if (atomic_load(&link->idle.users))
+		atomic_compare_exchange_strong(&link->state, &ending, LINK_ENDING_WANTED);
+	work_leave(&link->hca->engine_work, ENGINE_DEATHS);
+	engine_kick(link->hca);
 }
 
 void link_down(struct hca *hca, uint32_t slot, uint64_t id)
@@ -492,8 +536,10 @@ void link_down(struct hca *hca, uint32_t slot, uint64_t id)
 	/* Records that the peer wrote before it ended are valid: above all, its last
 	 * acknowledgements. */
 	engine_drain(hca, link);
-	if (link_idle_asked(link)) {
-		link_idle_down(link);
+	/* By consent, or the peer doesn't have the link. If the peer ends after this look, the
+	 * daemon says so when it is asked for the next link. */
+	if (link_idle_asked(link) || peer_alive(&link->process)) {
+		link_end_living(link);
 		return;
 	}
 	log_debug("process %d at slot %u is gone", link->pid, slot);
@@ -508,6 +554,8 @@ void link_down(struct hca *hca, uint32_t slot, uint64_t id)
  */
 static void forget_peer(struct hca *hca, const struct link *link)
 {
+	void (*what)(struct qp * qp) = link->shut_out ? local_untaken : local_relink;
+
 	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
 		struct qp *qp = hca->qps[i];
 
@@ -515,10 +563,10 @@ static void forget_peer(struct hca *hca, const struct link *link)
 			continue;
 		lock_take(&qp->lock);
 		if (local_link_of(qp) == link)
-			local_relink(qp);
+			what(qp);
 		lock_give(&qp->lock);
 	}
-	xrc_for_each_of_link(hca, link, local_relink);
+	xrc_for_each_of_link(hca, link, what);
 }
 
 static void link_unmap(struct link *link)
@@ -559,6 +607,9 @@ static bool is_watched(const struct link *link)
  * peer, learn of the end now, since the peer has to leave as well. */
 static void link_leave(struct hca *hca, struct link *link)
 {
+	if (link->memory && link_shut_out(link))
+		log_debug("process %d never had link %llu: what was sent by it is sent again",
+			  link->pid, (unsigned long long)link->id);
 	forget_peer(hca, link);
 	link->has_left = true;
 	if (link->memory)

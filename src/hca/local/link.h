@@ -11,15 +11,17 @@
  *                                                            UP: link_up();
  *                                                            DOWN: link_refused(), link_down()
  *   ASKED            0    the daemon is being asked; with    WISHED: the daemon is gone, and the
- *                         `refused`: it has refused          next one is asked; UP: link_up();
+ *                         `refused`: it has refused          next one is asked; link_shut_here();
+ *                                                            UP: link_up();
  *                                                            DOWN: link_refused(), link_down()
  *   UP               1    in use                             ENDING: link_down(), link_break();
  *                                                            ENDING or, if the link has users,
- *                                                            ENDING_WANTED: link_idle_down()
+ *                                                            ENDING_WANTED: link_end_living()
  *   ENDING           1    the peer is gone, or broke the     DOWN: link_reap();
  *                         ring's rules, or neither side      ENDING_WANTED: link_get(),
- *                         needs the link (link_idle.h);      link_idle_down()
- *                         the memory may still be in use
+ *                         needs the link (link_idle.h), or   link_end_living()
+ *                         the peer hasn't got it; the
+ *                         memory may still be in use
  *   ENDING_WANTED    1    likewise, and the next link is     WISHED: link_reap()
  *                         needed already: QPs wait for it
  *
@@ -54,6 +56,7 @@
  *   direct       link_direct_slow(), under the     link_up(); leave_link(), after fork()
  *                QP's lock
  *   has_left     link_leave()                      link_up()
+ *   shut_out     link_shut_out(), in link_leave()  link_up()
  *   parting      link_part()                       link_unmap()
  *     what link_reap() has done already; only the engine thread uses them
  *   datagrams    datagram_inbox_take(), under      never: at worst the next process at the slot
@@ -134,6 +137,7 @@ struct link {
 	 * `watchers`; or under hca.lock, if the link is mapped. */
 	uint32_t side;		   /* this process's */
 	bool has_left;		   /* this side has set link_memory.left */
+	bool shut_out;		   /* then: the peer never came to the link (link_part.h) */
 	bool parting;		   /* on hca.parting */
 	int parting_fd;		   /* then: a pidfd of the peer's, which the engine polls; or -1 */
 	struct link *next_parting; /* on hca.parting */
@@ -189,10 +193,15 @@ int link_make_self(struct hca *hca);
 void link_free_self(struct hca *hca);
 
 /* ---- the daemon's events; engine thread only */
-/* The daemon has made a link: maps its memory. Takes over `fds`, the event's descriptors. */
-void link_install(struct hca *hca, const struct proto_event *event, int *fds);
-/* The daemon has ended the link `id`: takes what the peer wrote last, then the link is ENDING. */
+/* The daemon has made a link: maps its memory. Takes over `fds`, the event's descriptors. The lock
+ * is held from before the event is read until the link is UP: see hca.links_named. */
+void link_install(struct hca *hca, const struct proto_event *event, int *fds)
+	REQUIRES(hca->events_lock);
+/* The daemon has ended the link `id`, because the peer has ended, has given the link back, or
+ * didn't name it to the next daemon: takes what the peer wrote last, then the link is ENDING. */
 void link_down(struct hca *hca, uint32_t slot, uint64_t id);
+/* Ends a link whose peer lives: it is ENDING or, if it has users, ENDING_WANTED. */
+void link_end_living(struct link *link);
 /* In a forked child: forgets a link's event that hasn't been handled yet; the link is the
  * parent's. */
 void link_forget_next(struct link *link);
@@ -217,7 +226,7 @@ void link_take_refusals(struct hca *hca);
 /* Peers' regions that are mapped here may have ended: has the control thread look (engine thread
  * only). */
 void link_hear_ended(struct hca *hca);
-/* Whether the daemon is still to be asked for some link, or to be given one back. */
+/* Whether the next daemon is to be asked for some link, or to be given one back. */
 bool link_any_request(struct hca *hca);
 
 static inline bool link_is(const struct link *link, enum link_state state)

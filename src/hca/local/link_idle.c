@@ -78,7 +78,7 @@ struct link *link_take(struct hca *hca, uint32_t slot)
 	if (!link)
 		return NULL;
 	atomic_fetch_add(&link->idle.users, 1);
-	/* The link may have ended before link_idle_down() could see the count. */
+	/* The link may have ended before link_end_living() could see the count. */
 	link_get(hca, slot);
 	return link;
 }
@@ -91,27 +91,12 @@ void link_put(struct link *link)
 
 /* ------------------------------------------------------------------ the end */
 
-void link_idle_down(struct link *link)
-{
-	uint32_t up = LINK_UP, ending = LINK_ENDING;
-
-	/* QPs that are connected by the link must see that the next one comes. The count is read
-	 * again after the end, because a QP that connected meanwhile may have seen the link UP. */
-	atomic_compare_exchange_strong(&link->state, &up,
-				       atomic_load(&link->idle.users) ? LINK_ENDING_WANTED
-								      : LINK_ENDING);
-	if (atomic_load(&link->idle.users))
-		atomic_compare_exchange_strong(&link->state, &ending, LINK_ENDING_WANTED);
-	work_leave(&link->hca->engine_work, ENGINE_DEATHS);
-	engine_kick(link->hca);
-}
-
 /* Ends the link from this side. The ring is sealed. */
 static void link_idle_end(struct link *link)
 {
 	log_debug("idle link to process %d at slot %u ends", link->pid, link->slot);
 	atomic_store(&link->untold, true);
-	link_idle_down(link);
+	link_end_living(link);
 }
 
 static void link_idle_seal(struct link *link, enum link_leave leave) REQUIRES(link->tx_lock)

@@ -106,8 +106,6 @@ void link_idle_record(struct link *link, const struct ring_header *h);
 
 /* The daemon has ended the link: whether this side had asked for that. */
 bool link_idle_asked(struct link *link);
-/* Ends the link by consent: it is ENDING or, if a QP is connected by it, ENDING_WANTED. */
-void link_idle_down(struct link *link);
 /* The link's memory is being given back: clears this part. tx_lock is held. */
 void link_idle_forget(struct link *link);
 

@@ -9,10 +9,36 @@
 #include "hca/local/peer.h"
 #include "hca/process/hca.h"
 
+/* The first of both sides decides. */
+static bool part_becomes(_Atomic uint32_t *part, enum link_memory_part what)
+{
+	uint32_t open = LINK_PART_OPEN;
+
+	return atomic_compare_exchange_strong_explicit(part, &open, what, memory_order_relaxed,
+						       memory_order_relaxed);
+}
+
+bool link_take_part(struct link_memory *memory, uint32_t side)
+{
+	return part_becomes(&memory->part[side], LINK_PART_TAKEN);
+}
+
+bool link_peer_came(const struct link *link)
+{
+	return link->self || atomic_load_explicit(&link->memory->part[!link->side],
+						  memory_order_relaxed) == LINK_PART_TAKEN;
+}
+
+bool link_shut_out(struct link *link)
+{
+	link->shut_out = part_becomes(&link->memory->part[!link->side], LINK_PART_SHUT);
+	return link->shut_out;
+}
+
 void link_tell_left(struct link *link)
 {
-	/* [V1], pairs with [V2], [V3] */
-	atomic_store(&link->memory->left[link->side], 1);
+	/* [V1], pairs with [V2] */
+	atomic_store_explicit(&link->memory->left[link->side], 1, memory_order_release);
 	if (link->regions)
 		link_ring(link); /* the peer may wait for this */
 }
@@ -21,13 +47,10 @@ bool link_peer_left(const struct link *link)
 {
 	const struct link_memory *memory = link->memory;
 
-	if (!link->regions)
+	if (!link->regions || link->shut_out)
 		return true;
 	/* [V2], pairs with [V1] */
-	if (atomic_load_explicit(&memory->left[!link->side], memory_order_acquire))
-		return true;
-	/* [V4], pairs with [I1] */
-	return !atomic_load(&memory->installed[!link->side]);
+	return atomic_load_explicit(&memory->left[!link->side], memory_order_acquire);
 }
 
 void link_part(struct hca *hca, struct link *link)

@@ -221,6 +221,11 @@ void local_relink(struct qp *qp)
 	local_qp_relink(&qp->local->core);
 }
 
+void local_untaken(struct qp *qp)
+{
+	local_qp_untaken(&qp->local->core);
+}
+
 void local_announce(struct qp *qp)
 {
 	local_qp_announce(&qp->local->core);

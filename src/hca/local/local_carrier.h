@@ -34,6 +34,8 @@ void xrc_go_on(struct qp *qp) REQUIRES(qp->lock);
 /* The link's memory is about to be replaced or given back: the QP must announce again to the peer
  * that it is ready. */
 void local_relink(struct qp *qp) REQUIRES(qp->lock);
+/* The same, and the peer never came to the link: what was sent by it is sent again by the next. */
+void local_untaken(struct qp *qp) REQUIRES(qp->lock);
 /* Sends the peer another KICK, since it may copy by the link from now on. */
 void local_announce(struct qp *qp) REQUIRES(qp->lock);
 

@@ -22,6 +22,7 @@
 #include "hca/fabric/path.h"
 #include "hca/local/core/state.h"
 #include "hca/local/link.h"
+#include "hca/local/link_part.h"
 #include "hca/local/local_conn.h"
 #include "hca/local/peer.h"
 #include "hca/local/way.h"
@@ -102,6 +103,11 @@ inline enum world_link world_link(const struct local_qp *lq)
 	if (likely(link_is(link, LINK_UP)))
 		return WORLD_LINK_UP;
 	return link_pending(link) ? WORLD_LINK_COMING : WORLD_LINK_DOWN;
+}
+
+bool world_link_taken(const struct local_qp *lq)
+{
+	return link_peer_came(link_from(lq));
 }
 
 bool world_link_copies(const struct local_qp *lq)

@@ -120,13 +120,17 @@ static const char *pages_convert_quietly(const struct hca *hca, uintptr_t start,
 	REQUIRES(convert_lock)
 {
 	sigset_t old;
-	const char *why = pages_refuse(hca, start, end);
+	const char *why = quiet_begin(&old);
 
-	if (!why)
-		why = quiet_begin(&old);
 	if (why)
 		return why;
-	why = pages_convert(start, end);
+	/* Only now: a thread that has ended since an earlier look may have changed what that saw.
+	 */
+	why = quiet_held_by();
+	if (!why)
+		why = pages_refuse(hca, start, end);
+	if (!why)
+		why = pages_convert(start, end);
 	quiet_end(&old);
 	return why;
 }
@@ -151,10 +155,8 @@ static const char *convert_prepare(const struct mr *mr) REQUIRES(convert_lock)
 		return "windows may be bound to it";
 	if (!memory_overcommits())
 		return "the kernel accounts for memory strictly (vm.overcommit_memory)";
-	const char *why = quiet_held_by();
+	const char *why = convert_file_make();
 
-	if (!why)
-		why = convert_file_make();
 	if (why)
 		return why;
 	convert_file.pagemap = sys_open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);

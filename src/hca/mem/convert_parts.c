@@ -21,15 +21,13 @@ const char *quiet_begin(sigset_t *old)
 
 	if (!park_begin())
 		return "the library's threads are busy";
-	const char *why = quiet_shared_with(OWN_THREADS);
-
-	if (why) {
-		park_end();
-		return why;
-	}
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, old);
-	return NULL;
+	const char *why = quiet_shared_with(OWN_THREADS);
+
+	if (why)
+		quiet_end(old);
+	return why;
 }
 
 void quiet_end(const sigset_t *old)
@@ -41,18 +39,14 @@ void quiet_end(const sigset_t *old)
 void return_range(uint64_t from, uint64_t to) REQUIRES(convert_lock)
 {
 	reserve_use(&convert_file.reserve, &convert_file.status);
-	const char *held = quiet_held_by();
 	sigset_t old;
-	bool quiet, done = false;
+	bool quiet = !quiet_begin(&old);
+	const char *held = quiet_held_by();
+	bool done = !held && file_return(from, to, quiet);
 
-	if (!held) {
-		quiet = !quiet_begin(&old);
-		done = file_return(from, to, quiet);
-		if (quiet)
-			quiet_end(&old);
-	} else {
-		convert_file.unsure = true;
-	}
+	if (quiet)
+		quiet_end(&old);
+	convert_file.unsure |= held != NULL;
 	reserve_keep(&convert_file.reserve, convert_file.fd);
 	if (!done)
 		log_warn("memory that was converted for RDMA stays shared: %s",

@@ -129,14 +129,10 @@ static bool anonymous_is_harmless(const char *name)
 	return false;
 }
 
-static bool descriptor_is_harmless(int dir, const char *number)
+static bool file_is_harmless(int fd, const char *name)
 {
-	int fd = (int)strtol(number, NULL, 10);
-	char name[64] = "";
 	struct stat status;
 
-	if (readlinkat(dir, number, name, sizeof(name) - 1) < 0)
-		return errno == ENOENT; /* closed since, by a thread of the library's */
 	if (fstat(fd, &status))
 		return errno == EBADF;
 	if (text_begins(name, "anon_inode:"))
@@ -154,6 +150,26 @@ static bool descriptor_is_harmless(int dir, const char *number)
 	default:
 		return text_begins(name, "pidfd:"); /* newer kernels' */
 	}
+}
+
+/* Unless the process is quiet, other threads may close the descriptor meanwhile, and open another
+ * file as the same one: then it is looked at again, a few times. */
+static bool descriptor_is_harmless(int dir, const char *number)
+{
+	enum { LOOKS = 8 };
+	char name[64] = "", last[64];
+
+	for (int i = 0; i < LOOKS; i++) {
+		memcpy(last, name, sizeof(last));
+		memset(name, 0, sizeof(name));
+		if (readlinkat(dir, number, name, sizeof(name) - 1) < 0)
+			return errno == ENOENT;
+		if (i && !strcmp(name, last))
+			return false;
+		if (file_is_harmless((int)strtol(number, NULL, 10), name))
+			return true;
+	}
+	return false;
 }
 
 static bool descriptors_are_harmless(void)

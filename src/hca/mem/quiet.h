@@ -3,7 +3,8 @@
  * What could touch or hold this process's private memory besides the calling thread: for the
  * conversion of memory (convert.h; docs/memory.md has the list, and what can't be seen). The
  * functions look at /proc/self and take some system calls for each descriptor and mapping. What
- * they see holds as long as only the calling thread runs.
+ * they see holds as long as only the calling thread runs: so quiet_held_by() is called after
+ * quiet_shared_with() has said so, with the library's threads parked.
  */
 #ifndef VERBENA_HCA_MEM_QUIET_H
 #define VERBENA_HCA_MEM_QUIET_H

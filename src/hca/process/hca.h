@@ -84,6 +84,11 @@ enum seek {
  *   lost           daemon_lost(): the event socket     take_over(): this process has returned
  *                  has ended (engine thread)           to a daemon
  *     under hca.events_lock
+ *   links_named    links_again(), before this process    take_over(), which replaces the event
+ *                  names its links to the next daemon    socket; go_back(), if that failed
+ *     under hca.events_lock. A link that the former daemon has made is UP before, and is named, or
+ *     it is refused (link_install()): the next daemon ends it at the peer, which finds that this
+ *     process never came to it
  *   control_woken  control_wake(), which then posts    control_thread(), before it looks at the
  *                  the semaphore                       work
  *   kicked         engine_kick(), which then writes    kick_heard(), before the look at the work
@@ -126,6 +131,7 @@ struct hca {
 	int watch_fd; /* inotify: waits for the next daemon; -1: the daemon lives */
 	/* The daemon is gone, and the engine thread has taken its last events. */
 	bool lost GUARDED_BY(events_lock);
+	bool links_named GUARDED_BY(events_lock);
 	enum seek seek GUARDED_BY(events_lock);
 	struct fresh *_Atomic fresh; /* connections of a return that is under way: return.c */
 	pthread_t control_thread;

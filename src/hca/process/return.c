@@ -325,8 +325,16 @@ static int contexts_again(struct hca *hca, struct fresh *fresh)
 	return 0;
 }
 
+static void set_links_named(struct hca *hca, bool named)
+{
+	mutex_take(&hca->events_lock);
+	hca->links_named = named;
+	mutex_give(&hca->events_lock);
+}
+
 static int links_again(struct hca *hca, struct fresh *fresh)
 {
+	set_links_named(hca, true);
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link_name name;
 
@@ -380,7 +388,7 @@ static void take_over(struct hca *hca, struct fresh *fresh)
 	if (hca->watch_fd >= 0)
 		sys_close(hca->watch_fd);
 	hca->watch_fd = -1;
-	hca->lost = false;
+	hca->lost = hca->links_named = false;
 	take_wire(hca, &fresh->roce);
 	hca->generation++;
 	mutex_give(&hca->events_lock);
@@ -434,6 +442,8 @@ static int go_back(struct hca *hca)
 		err = links_again(hca, &fresh);
 	if (!err)
 		take_over(hca, &fresh);
+	else
+		set_links_named(hca, false);
 	atomic_store(&hca->fresh, NULL);
 	fresh_close(&fresh);
 	return err;

@@ -22,8 +22,8 @@ struct offer {
 static struct offer offers[OFFERS];
 /* Each link of a run has memory of its own, so that a new link's peers don't see the old one's
  * records. */
-static struct link_shared shared[PROCESSES + CUTS * 2 + 4];
-static uint32_t shared_used, generation;
+static struct link_shared shared[PROCESSES + CUTS * 2 + 4 + HALVES * 2];
+static uint32_t shared_used, generation, halves;
 static uint64_t last_due[PROCESSES];
 
 /* ------------------------------------------------------------------ the daemon */
@@ -56,28 +56,69 @@ static uint64_t soon(uint32_t ns)
 	return sim.now + rng_below(&sim.rng, ns);
 }
 
+static struct offer of_new_link(uint32_t a, uint32_t b)
+{
+	struct link_shared *memory = &shared[shared_used++];
+
+	memset(memory, 0, sizeof(*memory));
+	return (struct offer){
+		.up = true, .to = a, .peer = b, .generation = ++generation, .shared = memory};
+}
+
+static void tell_side(struct offer offer, uint32_t side, uint64_t due)
+{
+	uint32_t to = side ? offer.peer : offer.to, peer = side ? offer.to : offer.peer;
+
+	offer.to = to;
+	offer.peer = peer;
+	offer.side = side;
+	offer.due = due;
+	tell(offer);
+}
+
+/*
+ * The daemon is killed after it has told one side of the link. The next daemon hears of the link
+ * from that side only, and ends it. If `late`, the other side has heard of it, too, but comes to it
+ * at the moment when the first one leaves; with real daemons that is a side whose peer gives the
+ * link back at once.
+ */
+static void introduce_half(uint32_t a, uint32_t b)
+{
+	static const uint32_t pause_ns[] = {20000, 300000, 60000000};
+	struct offer offer = of_new_link(a, b), down = offer;
+	uint32_t told = rng_below(&sim.rng, 2);
+	uint64_t first = soon(20000),
+		 end = first + rng_below(&sim.rng, pause_ns[rng_below(&sim.rng, 3)]);
+
+	halves++;
+	totals.halves++;
+	trace("only process %u is told of link %u", told ? b : a, offer.generation);
+	sim.last_fault = end;
+	down.up = false;
+	tell_side(offer, told, first);
+	tell_side(down, told, end);
+	if (!rng_chance(&sim.rng, sim.plan.late))
+		return;
+	tell_side(offer, !told, first + rng_below(&sim.rng, (uint32_t)(end - first) + 5000));
+	tell_side(down, !told, end);
+}
+
 static void introduce(uint32_t a, uint32_t b)
 {
 	if (sim.process[b].dead) {
 		tell((struct offer){.due = soon(20000), .to = a, .peer = b});
 		return;
 	}
-	if (is_offered(a, b) || shared_used == sizeof(shared) / sizeof(shared[0]))
+	if (is_offered(a, b))
 		return;
-	struct link_shared *memory = &shared[shared_used++];
+	if (halves < HALVES && rng_chance(&sim.rng, sim.plan.halves))
+		introduce_half(a, b);
+	if (shared_used == sizeof(shared) / sizeof(shared[0]))
+		return;
+	struct offer offer = of_new_link(a, b);
 
-	memset(memory, 0, sizeof(*memory));
-	generation++;
 	for (uint32_t side = 0; side < 2; side++)
-		tell((struct offer){
-			.up = true,
-			.due = soon(20000),
-			.to = side ? b : a,
-			.peer = side ? a : b,
-			.side = side,
-			.generation = generation,
-			.shared = memory,
-		});
+		tell_side(offer, side, soon(20000));
 }
 
 void daemon_death(struct process *process)
@@ -106,20 +147,26 @@ void daemon_cut(uint32_t a, uint32_t b)
 	sim.last_fault = sim.now;
 }
 
-/* Whether this side's threads don't use the link of that generation any more, or never did. */
-static bool has_left(const struct link *link, uint32_t old)
-{
-	return link->process->dead || link->generation != old || link->left == old;
-}
-
-bool link_peer_gone(const struct link *link)
-{
-	return link->peer->link[link->process->number].left == link->generation;
-}
-
 bool link_peer_left(const struct link *link)
 {
-	return has_left(&link->peer->link[link->process->number], link->generation);
+	const struct link *theirs = &link->peer->link[link->process->number];
+
+	return link->peer->dead || link->shut_out || theirs->left >= link->generation;
+}
+
+bool link_peer_came(const struct link *link)
+{
+	return link->self || link->shared->part[!link->side] == LINK_PART_TAKEN;
+}
+
+/* The first of both sides decides: link_part.c. */
+static bool part_becomes(enum link_memory_part *part, enum link_memory_part what)
+{
+	bool open = *part == LINK_PART_OPEN;
+
+	if (open)
+		*part = what;
+	return open;
 }
 
 /* A link that has ended stays until the peer has left it (link_part.h): there is no next one
@@ -171,7 +218,7 @@ void links_init(void)
 {
 	memset(offers, 0, sizeof(offers));
 	memset(last_due, 0, sizeof(last_due));
-	shared_used = generation = 0;
+	shared_used = generation = halves = 0;
 	for (uint32_t i = 0; i < sim.plan.processes; i++)
 		for (uint32_t k = 0; k < sim.plan.processes; k++) {
 			struct link *link = &sim.process[i].link[k];
@@ -241,6 +288,12 @@ static void install(struct link *link, const struct offer *o)
 	if (link->state == SIM_LINK_UP)
 		return;
 	link->state = SIM_LINK_COMING; /* the daemon isn't asked again meanwhile */
+	task_yield("comes to a link");
+	if (!part_becomes(&o->shared->part[o->side], LINK_PART_TAKEN)) {
+		trace("link %u to process %u is refused", o->generation, o->peer);
+		introduce(p->number, o->peer);
+		return;
+	}
 	trace("link %u to process %u is up, side %u", o->generation, o->peer, o->side);
 	mutex_take(&p->engine);
 	mutex_take(&link->tx_lock);
@@ -248,7 +301,7 @@ static void install(struct link *link, const struct offer *o)
 	link->shared = o->shared;
 	link->side = o->side;
 	link->generation = o->generation;
-	link->broken = false;
+	link->broken = link->shut_out = false;
 	ring_tx_init(&link->tx, o->shared->ring[o->side], &o->shared->ctl[o->side]);
 	ring_rx_init(&link->rx, o->shared->ring[!o->side], &o->shared->ctl[!o->side]);
 	mutex_give(&link->tx_lock);
@@ -265,31 +318,74 @@ static void install(struct link *link, const struct offer *o)
 /* Waits until no thread is in the middle of using the link. */
 static void forget_peer(struct link *link)
 {
+	void (*what)(struct local_qp * lq) = link->shut_out ? local_qp_untaken : local_qp_relink;
+
 	for (uint32_t i = 0; i < QPS; i++) {
 		struct qp *qp = &link->process->qp[i];
 
 		mutex_take(&qp->lock);
 		if (qp->connected && qp->link == link)
-			local_qp_relink(&qp->lq);
+			what(&qp->lq);
 		mutex_give(&qp->lock);
 	}
 }
 
-static void take_down(struct link *link, const struct offer *o)
+/* Whether a QP is connected by the link. */
+static bool has_users(const struct link *link)
 {
-	if (link->state == SIM_LINK_NONE || link->state == SIM_LINK_DOWN ||
-	    (link->state == SIM_LINK_UP && o->generation != UINT32_MAX &&
-	     o->generation != link->generation))
-		return;
-	if (link->state == SIM_LINK_UP)
-		engine_drain(link->process, link);
-	trace("link to process %u is down", o->peer);
-	link->state = SIM_LINK_DOWN;
+	for (uint32_t i = 0; i < QPS; i++)
+		if (link->process->qp[i].connected && link->process->qp[i].link == link)
+			return true;
+	return false;
+}
+
+/* Of a link that was up. */
+static void leave(struct link *link)
+{
+	task_yield("leaves a link");
+	link->shut_out = part_becomes(&link->shared->part[!link->side], LINK_PART_SHUT);
+	if (link->shut_out) {
+		trace("process %u never came to link %u", link->peer->number, link->generation);
+		totals.shut++;
+	} else { /* what is in its rings may be lost */
+		sim.disturbed = ~0u;
+		sim.last_fault = sim.now;
+	}
 	forget_peer(link);
 	link->left = link->generation;
-	link->has_waiters = true;
 	if (!link->peer->dead)
 		engine_kick(link->peer); /* it may wait for this */
+}
+
+/* A link ends whose event waits here, because the last link isn't left yet: link_forget_next(). */
+static void forget_next(const struct offer *down)
+{
+	for (uint32_t i = 0; i < OFFERS; i++)
+		if (offers[i].up && offers[i].to == down->to && offers[i].peer == down->peer &&
+		    offers[i].generation == down->generation)
+			offers[i].used = false;
+}
+
+static void take_down(struct link *link, const struct offer *o)
+{
+	bool up = link->state == SIM_LINK_UP, death = !o->generation || o->generation == UINT32_MAX;
+
+	forget_next(o);
+	if (link->state == SIM_LINK_NONE || link->state == SIM_LINK_DOWN ||
+	    (!death && !(up && o->generation == link->generation)))
+		return;
+	if (up)
+		engine_drain(link->process, link);
+	trace("link to process %u is down", o->peer);
+	/* A link that a QP needs is asked for again, if the peer lives. */
+	bool wanted = up && !link->peer->dead && has_users(link);
+
+	link->state = wanted ? SIM_LINK_COMING : SIM_LINK_DOWN;
+	if (up)
+		leave(link);
+	link->has_waiters = true;
+	if (wanted)
+		introduce(link->process->number, link->peer->number);
 }
 
 /* Returns the earliest event. */

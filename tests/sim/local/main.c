@@ -125,6 +125,8 @@ static bool totals_print(void)
 		{"processes killed", totals.kills},
 		{"processes stopped", totals.stops},
 		{"links lost", totals.cuts},
+		{"links of one side", totals.halves},
+		{"left before the peer", totals.shut},
 		{"lost in a fabric", totals.losses},
 		{"records mutated", totals.hostile},
 		{"acks carried", totals.carried},

@@ -253,7 +253,8 @@ static bool follows_lost_answer(const struct request *r)
 	const struct life *life = &lives[r->life];
 	const struct request *oldest = &requests[life->request[life->completed]];
 
-	return sim.plan.cut_at[0] && oldest->seq < r->seq && (oldest->executed || silent(oldest)) &&
+	return (sim.plan.cut_at[0] || sim.plan.late) && oldest->seq < r->seq &&
+	       (oldest->executed || silent(oldest)) &&
 	       (oldest->opcode == IBV_WR_RDMA_READ || is_atomic(oldest->opcode));
 }
 

@@ -141,6 +141,8 @@ void plan_make(struct plan *plan, uint64_t seed)
 	plan->flushes = one_of(&rng, 0, 80, 300);
 	for (uint32_t i = 0; i < plan->pairs; i++)
 		plan->pair[i].flush_rights = flush_some_rights(&rng, 100);
+	plan->halves = one_of(&rng, 0, 200, 600);
+	plan->late = plan->calm || !plan->halves ? 0 : one_of(&rng, 0, 300, 800);
 	if (!plan->hostile) /* whose messages may be as long as the receive */
 		plan->long_receives = one_of(&rng, 0, 100, 700);
 }
@@ -154,7 +156,7 @@ void plan_print(const struct plan *plan)
 	       plan->by_ring ? ", by ring" : "", plan->routed ? ", on a fabric" : "");
 	for (uint32_t i = 0; i < CUTS; i++)
 		printf(" %u", plan->cut_at[i]);
-	printf("\n");
+	printf("; links of one side %u, late %u\n", plan->halves, plan->late);
 	for (uint32_t i = 0; i < plan->pairs; i++) {
 		const struct pair_plan *p = &plan->pair[i];
 

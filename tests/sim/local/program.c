@@ -388,7 +388,7 @@ static void act(struct task *task)
 	}
 	if (trouble(qp, dice))
 		return;
-	if (sim.plan.cut_at[0] && rng_chance(&sim.rng, 150))
+	if ((sim.plan.cut_at[0] || sim.plan.halves) && rng_chance(&sim.rng, 150))
 		want_link(qp);
 	if ((qp->state == IBV_QPS_SQE || qp->state == IBV_QPS_SQD) && rng_chance(&sim.rng, 300))
 		qp_rts(qp);

@@ -30,6 +30,7 @@
 
 #include "hca/local/core/local_qp.h"
 #include "hca/local/core/world.h"
+#include "shm/link.h"
 #include "shm/pub.h"
 #include "shm/ring.h"
 
@@ -57,7 +58,8 @@ enum {
 	INLINE_MAX = 64,
 	HAZARDS = 16,
 	OWN_HAZARDS = 32,
-	CUTS = 6, /* of links, per run */
+	CUTS = 6,   /* of links, per run */
+	HALVES = 6, /* links that only one side has at first, per run */
 };
 
 /* ------------------------------------------------------------------ random numbers */
@@ -115,8 +117,11 @@ struct plan {
 	uint32_t stop_at, stop;	     /* likewise */
 	uint64_t stop_ns;
 	uint32_t cut_at[CUTS]; /* steps at which a link between two living processes is lost */
-	uint32_t hostile;      /* process + 1 whose records are mutated; 0: none */
-	bool calm;	       /* no faults: every request must succeed */
+	/* thousandths of links of which the daemon tells one side only, because it is killed; and,
+	 * of those, of which the other side hears late, when the first one is about to leave */
+	uint32_t halves, late;
+	uint32_t hostile; /* process + 1 whose records are mutated; 0: none */
+	bool calm;	  /* no faults: every request must succeed */
 	struct pair_plan pair[PAIRS];
 };
 
@@ -319,6 +324,7 @@ struct backlog {
 struct link_shared {
 	_Alignas(64) uint8_t ring[2][RING_BYTES];
 	struct ring_ctl ctl[2];
+	enum link_memory_part part[2];
 	bool installed[2];
 };
 
@@ -327,6 +333,7 @@ struct link {
 	struct process *process, *peer;
 	uint8_t state; /* enum sim_link_state */
 	bool self, copies, has_waiters, broken;
+	bool shut_out;		   /* this side has left before the peer came */
 	uint32_t generation, left; /* generations: of the link, and that this side has left */
 	struct link_shared *shared;
 	uint32_t side;
@@ -352,10 +359,11 @@ void link_notify(struct link *link);
 void link_wait(struct link *link, uint32_t qp);
 bool link_flush_backlog(struct link *link);
 void link_break(struct link *link);
-/* Whether the peer's threads don't use the link of this side's generation any more. */
+/* Whether the peer's threads don't use the link of this side's generation any more, or never will.
+ */
 bool link_peer_left(const struct link *link);
-/* Whether the peer has left that link: it doesn't wait for this side's hazards. */
-bool link_peer_gone(const struct link *link);
+/* Whether the peer has come to the link, which is up. */
+bool link_peer_came(const struct link *link);
 /* Events from the daemon to a process; its engine thread handles them. */
 void link_take_events(struct process *process);
 bool link_has_events(const struct process *process);
@@ -545,9 +553,9 @@ struct totals {
 	uint64_t steps, switches, requests, success, dropped_runs, receives, long_receives;
 	uint64_t status[32];
 	uint64_t kinds[REC_KINDS + 2];
-	uint64_t deregistrations, dereg_waits, kills, stops, cuts, losses, resets, errors, destroys,
-		hostile, ring_full, rnr, holds, hold_refused, refused_reads, calm, drains,
-		drained_late, lent, not_lent, forks, child_requests, mapped, imported,
+	uint64_t deregistrations, dereg_waits, kills, stops, cuts, halves, shut, losses, resets,
+		errors, destroys, hostile, ring_full, rnr, holds, hold_refused, refused_reads, calm,
+		drains, drained_late, lent, not_lent, forks, child_requests, mapped, imported,
 		refused_in_part, binds, windows_later, invalidated_by_peer, through_windows,
 		mapped_windows, wrong_windows, unmatched, short_ways, carried, flushed_here,
 		flushed_by_peer, flushes_refused;

@@ -24,6 +24,12 @@ enum world_link world_link(const struct local_qp *lq)
 	}
 }
 
+bool world_link_taken(const struct local_qp *lq)
+{
+	task_yield("world_link_taken");
+	return link_peer_came(qp_of(lq)->link);
+}
+
 bool world_link_copies(const struct local_qp *lq)
 {
 	return qp_of(lq)->link->copies;
@@ -34,8 +40,7 @@ bool world_link_guarded(struct local_qp *lq)
 	const struct link *link = qp_of(lq)->link;
 
 	task_yield("world_link_guarded");
-	return link->copies && link->state == SIM_LINK_UP && link->shared->installed[!link->side] &&
-	       !link_peer_gone(link);
+	return link->copies && link->state == SIM_LINK_UP && link->shared->installed[!link->side];
 }
 
 bool world_link_prefers_ring(const struct local_qp *lq, uint32_t length)

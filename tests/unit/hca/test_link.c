@@ -86,7 +86,8 @@ static struct qp *no_qps[LIMIT_QPS_PER_SLOT];
 static struct xrc_here no_xrc;
 static struct pub own_table;
 static int event_pid = PEER_PID;
-static bool same_user; /* the event brings the regions' file */
+static bool same_user;	  /* the event brings the regions' file */
+static bool shut_by_peer; /* the event's link */
 static int hca_epoll;
 
 /* In src/abi, which isn't linked. */
@@ -98,7 +99,7 @@ const char *ibv_wc_status_str(enum ibv_wc_status status)
 static int setup(void **state)
 {
 	(void)state;
-	no_memory = same_user = false;
+	no_memory = same_user = shut_by_peer = false;
 	hca_epoll = epoll_create1(EPOLL_CLOEXEC);
 	event_pid = PEER_PID;
 	memset(&fake_daemon, 0, sizeof(fake_daemon));
@@ -161,7 +162,15 @@ static void link_event(uint64_t id, uint32_t side, int *fds)
 	if (same_user)
 		fds[3] = file_of(PUB_REGIONS_SIZE, NULL, 0);
 	memcpy(taken, fds, sizeof(taken));
+	if (shut_by_peer) {
+		const uint32_t shut = LINK_PART_SHUT;
+		off_t at = (off_t)offsetof(struct link_memory, part[side]);
+
+		assert_int_equal(pwrite(fds[0], &shut, sizeof(shut), at), sizeof(shut));
+	}
+	mutex_take(&hca->events_lock);
 	link_install(hca, &event, taken);
+	mutex_give(&hca->events_lock);
 }
 
 /* The engine thread's passes until the memory of links that end has been given back. */
@@ -282,6 +291,97 @@ static void a_second_link_is_given_back(void **state)
 	reap();
 }
 
+/* ------------------------------------------------------------------ another daemon */
+
+static void set_named(bool named)
+{
+	mutex_take(&hca->events_lock);
+	hca->links_named = named;
+	hca->generation += !named;
+	mutex_give(&hca->events_lock);
+}
+
+/* The links have been named to the next daemon: one that the former daemon made isn't among them,
+ * so the next daemon ends it at the peer. The next daemon is asked for another one. */
+static void a_link_after_the_names_is_refused(void **state)
+{
+	int fds[PROTO_MAX_FDS];
+	struct link *link = link_get(hca, SLOT);
+
+	(void)state;
+	link_ask_daemon(hca);
+	set_named(true);
+	link_event(1, 0, fds);
+	assert_true(link_is(link, LINK_ASKED) && !link->memory);
+	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
+		assert_true(fds[i] < 0 || fcntl(fds[i], F_GETFD) < 0);
+	assert_true(link_any_request(hca));
+	set_named(false);
+	link_event(2, 0, fds);
+	assert_true(link_is(link, LINK_UP) && link->id == 2);
+	link_down(hca, SLOT, 2);
+	reap();
+}
+
+/* Nor is one whose event came while the last link was ending. */
+static void a_link_that_was_kept_is_refused(void **state)
+{
+	struct link *link = link_made(1);
+	int fds[PROTO_MAX_FDS];
+
+	(void)state;
+	link_down(hca, SLOT, 1);
+	link_event(2, 0, fds);
+	link_get(hca, SLOT);
+	set_named(true);
+	set_named(false);
+	reap();
+	assert_true(link_is(link, LINK_WISHED));
+	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
+		assert_true(fds[i] < 0 || fcntl(fds[i], F_GETFD) < 0);
+	link_event(3, 0, fds);
+	assert_true(link_is(link, LINK_UP) && link->id == 3);
+	link_down(hca, SLOT, 3);
+	reap();
+}
+
+/* The peer left the link before this side came to it: the next one is asked for, after the daemon
+ * has heard of the end of this one. */
+static void a_link_that_the_peer_shut_is_refused(void **state)
+{
+	int fds[PROTO_MAX_FDS];
+	struct link *link = link_get(hca, SLOT);
+
+	(void)state;
+	link_ask_daemon(hca);
+	assert_int_equal(fake_daemon.asked, 1);
+	shut_by_peer = true;
+	link_event(1, 0, fds);
+	assert_true(link_is(link, LINK_WISHED) && !link->memory);
+	expect_given_back(1, fds);
+	assert_int_equal(fake_daemon.asked, 2);
+	shut_by_peer = false;
+	link_event(2, 0, fds);
+	assert_true(link_is(link, LINK_UP) && link->id == 2);
+	link_down(hca, SLOT, 2);
+	reap();
+}
+
+/* The daemon ends a link that connects a QP to a living process: the next one is asked for, and
+ * until then the QP's requests wait. */
+static void a_living_peer_gets_the_next_link(void **state)
+{
+	struct link *link = link_made(1);
+
+	(void)state;
+	link_take(hca, SLOT);
+	link_down(hca, SLOT, 1);
+	assert_true(link_pending(link));
+	reap();
+	assert_true(link_is(link, LINK_WISHED));
+	link_put(link);
+}
+
 /* The peer, which has asked for the end, learns of it from the next daemon. */
 static void an_end_without_daemon_starts_one(void **state)
 {
@@ -313,6 +413,7 @@ static struct link *link_to_living(uint64_t id)
 	struct link *link = link_made(id);
 
 	assert_non_null(link->regions);
+	atomic_store(&link->memory->part[1], LINK_PART_TAKEN);
 	atomic_store(&link->memory->installed[1], 1);
 	return link;
 }
@@ -378,7 +479,7 @@ static void a_peer_that_never_came_is_not_waited_for(void **state)
 	struct link *link = link_to_living(1);
 
 	(void)state;
-	atomic_store(&link->memory->installed[1], 0);
+	atomic_store(&link->memory->part[1], LINK_PART_OPEN);
 	link_down(hca, SLOT, 1);
 	reap();
 	assert_true(link_is(link, LINK_DOWN));
@@ -401,7 +502,7 @@ static void a_peer_that_ends_is_not_waited_for(void **state)
 	event_pid = pid;
 	struct link *link = link_made(1);
 
-	atomic_store(&link->memory->installed[1], 1);
+	atomic_store(&link->memory->part[1], LINK_PART_TAKEN);
 	link_down(hca, SLOT, 1);
 	reap();
 	assert_true(link_is(link, LINK_ENDING));
@@ -432,6 +533,10 @@ int main(void)
 		TEST(a_link_that_cannot_be_kept_is_given_back),
 		TEST(a_link_that_is_not_understood_is_given_back),
 		TEST(a_second_link_is_given_back),
+		TEST(a_link_after_the_names_is_refused),
+		TEST(a_link_that_was_kept_is_refused),
+		TEST(a_link_that_the_peer_shut_is_refused),
+		TEST(a_living_peer_gets_the_next_link),
 		TEST(an_end_without_daemon_starts_one),
 		TEST(a_link_stays_until_the_peer_leaves),
 		TEST(a_break_is_told_before_the_peer_leaves),

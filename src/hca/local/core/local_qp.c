@@ -49,6 +49,7 @@ void local_qp_leave(struct local_qp *lq)
 void local_qp_relink(struct local_qp *lq)
 {
 	lq->peer = LOCAL_PEER_UNTOLD;
+	lq->link_msn = lq->next_msn;
 	/* Messages that the peer held are lost with the link by which they came. */
 	if (lq->wait == LOCAL_RNR)
 		lq->wait = LOCAL_RUNS;
@@ -62,6 +63,20 @@ void local_qp_relink(struct local_qp *lq)
 		wqe->progress = 0;
 	if (lq->wait == LOCAL_STREAMS)
 		lq->wait = LOCAL_RUNS;
+}
+
+void local_qp_untaken(struct local_qp *lq)
+{
+	/* A peer that wasn't seen ready was sent nothing. */
+	if (local_reliable(lq) && lq->peer == LOCAL_PEER_READY) {
+		/* Its pieces are sent again; they have no number of their own yet. */
+		struct send_wqe *wqe = local_being_sent(lq);
+
+		if (wqe)
+			wqe->progress = 0;
+		local_take_back_from(lq, lq->link_msn);
+	}
+	local_qp_relink(lq);
 }
 
 void local_qp_announce(struct local_qp *lq)

@@ -52,6 +52,9 @@
  *   NONE, PLACING (`write_done` bytes are in place), VOID (UC: refused; its other pieces are
  *   ignored)
  *
+ * A link that ends before the peer has come to it (shm/link.h: SHUT) loses nothing: requests of RC
+ * that were sent by it (from `link_msn` on) are sent again by the next link, with their numbers.
+ * Earlier ones were sent by an earlier link, and may be executed, so they aren't.
  * A link that is lost between two living processes loses what is in its rings. RC goes on by the
  * next link if nothing was lost; a request that was, or whose answer was, ends with RETRY_EXC_ERR.
  * UC always goes on: the responder drops what it holds of the peer's messages, and the next message
@@ -171,6 +174,7 @@ struct local_qp {
 	uint32_t resend_until; /* SQD: requests below it had begun, and go on, or are sent again */
 	uint32_t done_here;    /* requests of the send queue that no peer is asked for: windows */
 	uint32_t next_msn;     /* of the next record that needs an acknowledgement */
+	uint32_t link_msn;     /* of the first one that is, or would be, sent by this link */
 	uint32_t acked_msn; /* UC: all below are executed, or lost, though they completed before */
 	uint32_t next_psn;  /* of the next request, had all been sent as packets */
 	uint32_t pull_msn;  /* STREAMS: the request whose payload the peer asked for */
@@ -253,6 +257,9 @@ void local_qp_drain(struct local_qp *lq);
 /* The link will be another one than before, and isn't up yet: the QP must announce again to the
  * peer that it is ready. */
 void local_qp_relink(struct local_qp *lq);
+/* The same, and the peer has taken nothing that was sent by the link which ends: reliable requests
+ * are sent again by the next one. */
+void local_qp_untaken(struct local_qp *lq);
 /* The link is up: sends the peer a KICK because it may copy by the link from now on. UC drops what
  * came by the link before. Engine. */
 void local_qp_announce(struct local_qp *lq);

@@ -145,20 +145,27 @@ static void take_back(struct local_qp *lq, struct send_wqe *wqe)
 		wqe->progress = 0;
 }
 
-/* AGAIN: the peer had no room for request `msn` and those after it, and has now: they are sent
- * again. */
-static void on_again(struct local_qp *lq, const struct ring_header *h)
+void local_take_back_from(struct local_qp *lq, uint32_t msn)
 {
 	uint32_t first;
 
-	if (!local_reliable(lq) || !find_place(lq, h->msn, &first))
+	if (!find_place(lq, msn, &first))
 		return;
 	for (uint32_t place = first; place != lq->sq->next; place++)
 		take_back(lq, sq_at(lq->sq, place));
 	lq->sq->next = first;
-	lq->next_msn = h->msn;
-	if (lq->wait == LOCAL_RNR || (int32_t)(lq->pull_msn - h->msn) >= 0)
+	lq->next_msn = msn;
+	if (lq->wait == LOCAL_RNR || (int32_t)(lq->pull_msn - msn) >= 0)
 		lq->wait = LOCAL_RUNS;
+}
+
+/* AGAIN: the peer had no room for request `msn` and those after it, and has now: they are sent
+ * again. */
+static void on_again(struct local_qp *lq, const struct ring_header *h)
+{
+	if (!local_reliable(lq))
+		return;
+	local_take_back_from(lq, h->msn);
 	local_run(lq);
 }
 
@@ -361,8 +368,14 @@ static uint64_t timeout_ns(const struct local_qp *lq)
 /* Why the peer's QP doesn't take our requests, for the log. */
 static const char *not_ready_reason(struct local_qp *lq)
 {
-	if (world_link(lq) == WORLD_LINK_DOWN)
-		return "the peer's process has ended";
+	enum world_link link = world_link(lq);
+
+	if (link == WORLD_LINK_DOWN)
+		return "the peer's process has ended, or has no link to this one";
+	if (link == WORLD_LINK_COMING)
+		return "no daemon has linked this process to the peer's in time";
+	if (link == WORLD_LINK_UP && !world_link_taken(lq))
+		return "the peer's process hasn't come to the link in time";
 	uint64_t word = world_peer_word(lq);
 
 	if (!word)
@@ -408,16 +421,17 @@ static void local_give_up(struct local_qp *lq)
 }
 
 /*
- * Whether the time without progress isn't counted. Either the daemon is introducing the two
- * processes, which an adapter needn't wait for; or the peer answered RNR, this QP retries for ever,
- * and the peer's QP still exists: the same as with an adapter, even while the peer's program is
- * stopped. With fewer retries the peer's own timer counts them, unless the peer can't run.
+ * Whether the time without progress isn't counted. Either the daemon, or the next one, is
+ * introducing the two processes, which an adapter needn't wait for, and one of them may have the
+ * link before the other; or the peer answered RNR, this QP retries for ever, and the peer's QP
+ * still exists: the same as with an adapter, even while the peer's program is stopped. With fewer
+ * retries the peer's own timer counts them, unless the peer can't run.
  */
 static bool time_excused(struct local_qp *lq, enum world_link link, uint64_t now)
 {
-	if (link == WORLD_LINK_UP)
+	if (link == WORLD_LINK_UP && world_link_taken(lq))
 		return lq->wait == LOCAL_RNR && lq->attr->rnr_retry == 7 && peer_lives(lq);
-	return link == WORLD_LINK_COMING && now < lq->grace_until;
+	return link != WORLD_LINK_DOWN && now < lq->grace_until;
 }
 
 /* For how long (ns) requests may go without progress; lowers *next to when to look again. */

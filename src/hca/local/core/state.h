@@ -21,6 +21,8 @@ bool local_waits_here(const struct local_qp *lq);
 /* ---- responses.c: the requester's other half */
 /* Completes all outstanding requests with numbers below `ack`, in posting order. */
 void local_take_ack(struct local_qp *lq, uint32_t ack);
+/* Puts the outstanding requests from number `msn` on back into the state before they were sent. */
+void local_take_back_from(struct local_qp *lq, uint32_t msn);
 /* Handles a response. `payload` is shared memory, at most `room` bytes. */
 void local_take_response(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			 uint32_t room);

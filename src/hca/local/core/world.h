@@ -34,6 +34,9 @@ enum world_link {
 	WORLD_LINK_DOWN /* the peer's process has ended, or never existed */
 };
 enum world_link world_link(const struct local_qp *lq); /* [shared] */
+/* Whether the peer has come to the link, which is up here: it may be told of it later, or by
+ * another daemon. [shared] */
+bool world_link_taken(const struct local_qp *lq);
 /* Whether the two processes may copy from one to the other: one user, one namespace. */
 bool world_link_copies(const struct local_qp *lq);
 /* The same, and the peer has the link as well and hasn't left it, so that it waits for our hazards.
