@@ -10,6 +10,7 @@ import ctypes
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 
 from lib import (BUILD, LIBC, SANITIZE, VERBENA, Failure, Stage, Suite, poll_until, require,
@@ -134,6 +135,30 @@ def allocator():
         its.run(UPHEAVAL, "5", seconds=60, environment={"LD_PRELOAD": JEMALLOC})
 
 
+def linked_in(name, *options):
+    """A program that brings an allocator, or a sanitizer; random steps, and forks, on its blocks."""
+    program = f"{UPHEAVAL}_{name}"
+    if not os.path.exists(program):
+        print(f"      not run: {program} isn't built")
+        return
+    with stage() as its:
+        text = its.run(program, *options, "5", seconds=60)
+        require(options or re.search(r": [1-9]\d* blocks converted", text), tail(text))
+        require(not options or reasons(text), f"no line says why\n{tail(text)}")
+
+
+def preloaded_by_others(library):
+    """The sanitizers' run-time libraries by LD_PRELOAD, as programs that load sanitized libraries
+    have them."""
+    path = subprocess.run([os.environ.get("CC", "cc"), f"-print-file-name={library}"], check=False,
+                          capture_output=True, text=True, timeout=60).stdout.strip()
+    if not os.path.isabs(path):
+        print(f"      not run: there is no {library}")
+        return
+    with stage(ASAN_OPTIONS="detect_leaks=0", TSAN_OPTIONS="report_bugs=0") as its:
+        its.run(UPHEAVAL, "-p", "3", seconds=60, environment={"LD_PRELOAD": path})
+
+
 def python():
     """Registered blocks on the pages of a program that forks, has threads, and knows nothing."""
     with stage(HEAP_REGISTERED="") as its:
@@ -157,6 +182,11 @@ def main():
     suite.case("a static program", static)
     suite.case("another allocator", allocator)
     if not SANITIZE:
+        for name in ("jemalloc", "tcmalloc", "address"):
+            suite.case(f"{name} linked in", linked_in, name)
+        suite.case("thread linked in", linked_in, "thread", "-p")
+        for name in ("libasan.so", "libtsan.so"):
+            suite.case(f"{name} preloaded", preloaded_by_others, name)
         suite.case("python", python)
     suite.end()
 

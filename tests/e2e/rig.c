@@ -471,6 +471,26 @@ static bool child_wait(pid_t pid, struct patience *patience, const char *what)
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+/* What a carrier is about is said in any case. The rest is as this program's caller wants it
+ * (tests/suite-on): a variable that is unset counts as it was when the program began. */
+static void environment_choose(enum rig_carrier carrier)
+{
+	bool direct = carrier == RIG_FOUND || carrier == RIG_CONVERTED;
+
+	if (carrier == RIG_RING || carrier == RIG_SPLIT || direct)
+		setenv("VERBENA_LOCAL_COPY", direct ? "auto" : rig_carrier_names[carrier], 1);
+	else
+		unsetenv("VERBENA_LOCAL_COPY");
+	if (direct)
+		setenv("VERBENA_MEMORY", carrier == RIG_CONVERTED ? "shared" : "", 1);
+	else
+		unsetenv("VERBENA_MEMORY");
+	if (carrier == RIG_WIRE)
+		setenv("VERBENA_CARRIER", "wire", 1);
+	else
+		unsetenv("VERBENA_CARRIER");
+}
+
 bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 {
 	struct patience patience = patience_of(TEST_SECONDS * 1000.0 * rig_slowness());
@@ -481,18 +501,7 @@ bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sock))
 		return false;
-	if (carrier == RIG_RING || carrier == RIG_SPLIT)
-		setenv("VERBENA_LOCAL_COPY", rig_carrier_names[carrier], 1);
-	else
-		unsetenv("VERBENA_LOCAL_COPY");
-	if (carrier == RIG_CONVERTED)
-		setenv("VERBENA_MEMORY", "shared", 1);
-	else
-		unsetenv("VERBENA_MEMORY");
-	if (carrier == RIG_WIRE)
-		setenv("VERBENA_CARRIER", "wire", 1);
-	else
-		unsetenv("VERBENA_CARRIER");
+	environment_choose(carrier);
 	pid[0] = child_start(test, carrier, RIG_A, sock, output);
 	if (!threads)
 		pid[1] = child_start(test, carrier, RIG_B, sock, output);
