@@ -115,9 +115,12 @@ def secure():
         os.chmod(folder, 0o755)
         os.chown(path, 65534, 65534)
         os.chmod(path, 0o4755)
-        process = its.start(path, "plain", plain=True)
-        process.wait(30)
-        require("converted 2" not in process.output(), tail(process.output()))
+        ends = []
+        for memory in ("shared", ""):
+            process = its.start(path, "plain", plain=True, environment={"VERBENA_MEMORY": memory})
+            ends.append(process.wait(30))
+            require("converted 2" not in process.output(), tail(process.output()))
+        require(ends[0] == ends[1], f"it ends with {ends[0]}, and without the option with {ends[1]}")
 
 
 def static():
