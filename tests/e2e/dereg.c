@@ -299,8 +299,7 @@ static void dereg_with_stuck_peer(struct rig *rig)
 	pid_t mine = getpid(), theirs;
 	struct end end;
 
-	if (rig->carrier != RIG_LOCAL && rig->carrier != RIG_FOUND &&
-	    rig->carrier != RIG_CONVERTED)
+	if (rig->carrier != RIG_LOCAL && rig->carrier != RIG_FOUND && rig->carrier != RIG_CONVERTED)
 		return;
 	end_pair(&end, rig, NULL);
 	end_warm(&end);
