@@ -182,9 +182,9 @@ def main():
     suite.case("no mappings", refused, "mappings", 1, "nearly used up|refused to map")
     suite.case("a full memory cgroup", cgroup)
     suite.case("a set-user-ID program", secure)
-    suite.case("a static program", static)
     suite.case("another allocator", allocator)
     if not SANITIZE:
+        suite.case("a static program", static)
         for name in ("jemalloc", "tcmalloc", "address"):
             suite.case(f"{name} linked in", linked_in, name)
         suite.case("thread linked in", linked_in, "thread", "-p")
