@@ -20,9 +20,10 @@ add_executable(upheaval upheaval.c maps.c)
 target_link_libraries(upheaval PRIVATE ibverbs Threads::Threads)
 set_target_properties(upheaval PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+# The thread sanitizer has a thread in each program, so nothing is converted there.
 verbena_script_test(e2e.upheaval TIMEOUT 300 LABELS e2e
-	COMMAND env VERBENA_MEMORY=shared
-	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:upheaval> 15)
+	COMMAND env VERBENA_MEMORY=shared ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon
+	$<TARGET_FILE:upheaval> $<$<STREQUAL:${VERBENA_SANITIZE},thread>:-p> 15)
 
 # The same in programs with other allocators linked in, and built with sanitizers, which bring one.
 if(NOT VERBENA_SANITIZE)

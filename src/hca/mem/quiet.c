@@ -129,16 +129,17 @@ static bool anonymous_is_harmless(const char *name)
 	return false;
 }
 
+/* By its name in /proc, not by its number, because a thread of the library's may close it
+ * meanwhile: the thread sanitizer would report that in a program that it watches. */
 static bool descriptor_is_harmless(int dir, const char *number)
 {
 	int fd = (int)strtol(number, NULL, 10);
 	char name[64] = "";
 	struct stat status;
 
-	if (readlinkat(dir, number, name, sizeof(name) - 1) < 0)
-		return errno == ENOENT; /* closed since, by a thread of the library's */
-	if (fstat(fd, &status))
-		return errno == EBADF;
+	if (readlinkat(dir, number, name, sizeof(name) - 1) < 0 ||
+	    fstatat(dir, number, &status, 0) < 0)
+		return errno == ENOENT; /* closed since */
 	if (text_begins(name, "anon_inode:"))
 		return anonymous_is_harmless(name);
 	switch (status.st_mode & S_IFMT) {
