@@ -10,7 +10,6 @@
 #include "abi/populate.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,7 +18,6 @@
 
 #include "base/log.h"
 #include "base/proc_maps.h"
-#include "base/sys.h"
 
 /* From so many pages on, looking the mappings up is faster than populating. The text has a line for
  * each mapping of the process up to the region, so it pays only from the second limit on. */
@@ -93,8 +91,7 @@ int memory_populate(void *addr, size_t length, bool write)
 size_t memory_page_size(const void *addr)
 {
 	uintptr_t at = (uintptr_t)addr, from, to;
-	int fd = sys_open("/proc/self/smaps", O_RDONLY | O_CLOEXEC);
-	FILE *file = fd < 0 ? NULL : fdopen(fd, "rc");
+	FILE *file = fopen("/proc/self/smaps", "rce");
 	bool ours = false;
 	size_t kib = 0;
 	char line[512];
@@ -107,7 +104,5 @@ size_t memory_page_size(const void *addr)
 	}
 	if (file)
 		fclose(file);
-	else if (fd >= 0)
-		sys_close(fd);
 	return kib * 1024;
 }

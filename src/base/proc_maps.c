@@ -3,13 +3,10 @@
 #include "base/proc_maps.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-
-#include "base/sys.h"
 
 /* Defined in Linux's <linux/fs.h>, but the headers may be older than the kernel. */
 struct map_query {
@@ -28,16 +25,14 @@ int proc_maps_open(struct proc_maps *maps, pid_t pid)
 
 	if (pid)
 		snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-	*maps = (struct proc_maps){.fd = sys_open(path, O_RDONLY | O_CLOEXEC)};
-	return maps->fd < 0 ? -errno : 0;
+	/* fdopen() knows no "c" (no cancellation point). */
+	*maps = (struct proc_maps){.text = fopen(path, "rce")};
+	return maps->text ? 0 : -errno;
 }
 
 void proc_maps_close(struct proc_maps *maps)
 {
-	if (maps->text)
-		fclose(maps->text);
-	else
-		sys_close(maps->fd);
+	fclose(maps->text);
 }
 
 /* Takes one line apart. Fields: start-end rights offset major:minor inode name. */
@@ -70,10 +65,7 @@ int proc_maps_next(struct proc_maps *maps, uint64_t at, struct proc_mapping *out
 	char line[512];
 	bool whole = true;
 
-	if (!maps->text)
-		maps->text = fdopen(maps->fd, "rc");
-	if (!maps->text)
-		return -EOPNOTSUPP;
+	maps->lines = true;
 	while (maps->last.end <= at) {
 		if (!fgets(line, sizeof(line), maps->text))
 			return ferror(maps->text) ? -EOPNOTSUPP : -ENOENT;
@@ -119,11 +111,11 @@ static int mapping_query(int fd, uint64_t at, struct proc_mapping *out)
 
 int proc_maps_find(struct proc_maps *maps, uint64_t at, bool lines, struct proc_mapping *out)
 {
-	int err = maps->text ? -ENOTTY : mapping_query(maps->fd, at, out);
+	int err = maps->lines ? -ENOTTY : mapping_query(fileno(maps->text), at, out);
 
 	if (!err || err == -ENOENT)
 		return err;
-	if (!maps->text && !lines)
+	if (!maps->lines && !lines)
 		return -EOPNOTSUPP;
 	err = proc_maps_next(maps, at, out);
 	return err || out->start <= at ? err : -ENOENT;

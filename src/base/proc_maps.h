@@ -28,8 +28,8 @@ struct proc_mapping {
 /* An open /proc/PID/maps. It belongs to the address space that the process had when it was opened,
  * whatever the number names later. */
 struct proc_maps {
-	int fd;
-	FILE *text;		  /* reads the lines of `fd`; NULL until they are needed */
+	FILE *text; /* its descriptor answers PROCMAP_QUERY; reading it is no cancellation point */
+	bool lines; /* its lines are read */
 	struct proc_mapping last; /* of the lines: the one that was read last */
 };
 

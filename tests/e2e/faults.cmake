@@ -55,3 +55,9 @@ set_target_properties(reborn PROPERTIES
 verbena_script_test(e2e.reborn TIMEOUT 300 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon
 	${CMAKE_CURRENT_SOURCE_DIR}/own-pids $<TARGET_FILE:reborn>)
+verbena_script_test(e2e.reborn_shared TIMEOUT 300 LABELS e2e
+	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon
+	${CMAKE_CURRENT_SOURCE_DIR}/own-pids $<TARGET_FILE:reborn> shared)
+verbena_script_test(e2e.reborn_converted TIMEOUT 300 LABELS e2e
+	COMMAND env VERBENA_MEMORY=shared ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon
+	${CMAKE_CURRENT_SOURCE_DIR}/own-pids $<TARGET_FILE:reborn>)

@@ -241,6 +241,12 @@ def sanitizer_environment(environment):
             **{name: f"{given[name]}:{words}".strip(":") for name, words in more.items()}}
 
 
+def preloads(environment):
+    """The libraries that the program preloads, and then those of all programs (tests/suite-on)."""
+    names = [environment.get("LD_PRELOAD", ""), os.environ.get("LD_PRELOAD", "")]
+    return {"LD_PRELOAD": ":".join(dict.fromkeys(filter(None, names)))} if any(names) else {}
+
+
 # How long an idle daemon stays at most for what its connection manager owes other hosts: 16 answer
 # timeouts of 4.6 s.
 CM_STAY = 75
@@ -282,6 +288,7 @@ class Stage:
         words = [str(word) for word in command]
         environment = dict(self.environment)
         environment.update(options.pop("environment", {}))
+        environment.update(preloads(environment))
         if not plain:
             words = [VERBENA, "run", "--"] + WRAP + words
         if SANITIZER_RUNTIME:

@@ -14,6 +14,10 @@ verbena_script_test(e2e.cancel TIMEOUT 300 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-network
 	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:cancel> -c self -c local -c ring -c wire)
 
+verbena_script_test(e2e.cancel_converted TIMEOUT 300 LABELS e2e
+	COMMAND env VERBENA_MEMORY=shared
+	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:cancel> -c self -c local)
+
 # Links that nothing needs. The last of its tests is for two users: users.py.
 add_executable(idle idle.c rig.c end.c)
 target_link_libraries(idle PRIVATE ibverbs Threads::Threads)

@@ -10,9 +10,11 @@ import ctypes
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 
-from lib import (BUILD, LIBC, SANITIZE, VERBENA, Failure, Stage, Suite, poll_until, require,
+from lib import (BUILD, LIBC, SANITIZE, SKIPPED, VERBENA, Failure, Stage, Suite, poll_until, require,
                  tail)
 
 UNCONVERTED = os.path.join(BUILD, "tests", "e2e", "unconverted")
@@ -114,9 +116,12 @@ def secure():
         os.chmod(folder, 0o755)
         os.chown(path, 65534, 65534)
         os.chmod(path, 0o4755)
-        process = its.start(path, "plain", plain=True)
-        process.wait(30)
-        require("converted 2" not in process.output(), tail(process.output()))
+        ends = []
+        for memory in ("shared", ""):
+            process = its.start(path, "plain", plain=True, environment={"VERBENA_MEMORY": memory})
+            ends.append(process.wait(30))
+            require("converted 2" not in process.output(), tail(process.output()))
+        require(ends[0] == ends[1], f"it ends with {ends[0]}, and without the option with {ends[1]}")
 
 
 def static():
@@ -134,6 +139,30 @@ def allocator():
         its.run(UPHEAVAL, "5", seconds=60, environment={"LD_PRELOAD": JEMALLOC})
 
 
+def linked_in(name, *options):
+    """A program that brings an allocator, or a sanitizer; random steps, and forks, on its blocks."""
+    program = f"{UPHEAVAL}_{name}"
+    if not os.path.exists(program):
+        print(f"      not run: {program} isn't built")
+        return
+    with stage() as its:
+        text = its.run(program, *options, "5", seconds=60)
+        require(options or re.search(r": [1-9]\d* blocks converted", text), tail(text))
+        require(not options or reasons(text), f"no line says why\n{tail(text)}")
+
+
+def preloaded_by_others(library):
+    """The sanitizers' run-time libraries by LD_PRELOAD, as programs that load sanitized libraries
+    have them."""
+    path = subprocess.run([os.environ.get("CC", "cc"), f"-print-file-name={library}"], check=False,
+                          capture_output=True, text=True, timeout=60).stdout.strip()
+    if not os.path.isabs(path):
+        print(f"      not run: there is no {library}")
+        return
+    with stage(ASAN_OPTIONS="detect_leaks=0", TSAN_OPTIONS="report_bugs=0") as its:
+        its.run(UPHEAVAL, "-p", "3", seconds=60, environment={"LD_PRELOAD": path})
+
+
 def python():
     """Registered blocks on the pages of a program that forks, has threads, and knows nothing."""
     with stage(HEAP_REGISTERED="") as its:
@@ -147,6 +176,10 @@ def python():
 
 def main():
     """Each case has a daemon of its own."""
+    if SANITIZE == "thread":
+        print("left out with the thread sanitizer, which has a thread in each program: nothing is "
+              "converted there")
+        sys.exit(SKIPPED)
     suite = Suite("memory")
     suite.case("nothing is refused", refused, "plain", 2, "")
     suite.case("a descriptor that comes late", refused, "late", 0, "a descriptor may be")
@@ -155,9 +188,14 @@ def main():
     suite.case("no mappings", refused, "mappings", 1, "nearly used up|refused to map")
     suite.case("a full memory cgroup", cgroup)
     suite.case("a set-user-ID program", secure)
-    suite.case("a static program", static)
     suite.case("another allocator", allocator)
     if not SANITIZE:
+        suite.case("a static program", static)
+        for name in ("jemalloc", "tcmalloc", "address"):
+            suite.case(f"{name} linked in", linked_in, name)
+        suite.case("thread linked in", linked_in, "thread", "-p")
+        for name in ("libasan.so", "libtsan.so"):
+            suite.case(f"{name} preloaded", preloaded_by_others, name)
         suite.case("python", python)
     suite.end()
 

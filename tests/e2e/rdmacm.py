@@ -557,7 +557,7 @@ def preloaded(stage, *command, **options):
     The thread sanitizer must come after librspreload: it looks at no mutex that is taken within
     one of its own wrappers of calls that block."""
     names = [PRELOAD, SANITIZER_RUNTIME] if SANITIZE == "thread" else [SANITIZER_RUNTIME, PRELOAD]
-    names = ":".join(filter(None, names))
+    names = ":".join(filter(None, names + [os.environ.get("LD_PRELOAD")]))
     return stage.start("env", f"LD_PRELOAD={names}", *command, preload=False, **options)
 
 

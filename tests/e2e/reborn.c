@@ -5,6 +5,9 @@
  * memory at the same address. Nothing is written to that process, and no operation on the dead peer
  * succeeds.
  *
+ * usage: reborn [shared]
+ * shared: the memory is in a file, which this process has mapped.
+ *
  * Runs as the root of a PID namespace of its own (own-pids), so that the kernel can be told which
  * number to give out next; 77 where it can't.
  */
@@ -24,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BYTES = 1 << 20, SKIPPED = 77, TRIES = 200, PATIENCE_S = 60 };
+enum { BYTES = 1 << 20, SKIPPED = 77, TRIES = 200, PATIENCE_S = 60, REQUESTS = 50 };
 
 static uint8_t *const target = (uint8_t *)0x7e9000000000; /* the thread sanitizer permits it */
 
@@ -51,10 +54,16 @@ struct side {
 	} mine, theirs;
 };
 
-static void map_target(void)
+static bool shared;
+
+static void map_target(bool in_file)
 {
+	int fd = in_file ? memfd_create("reborn", MFD_CLOEXEC) : -1;
+
+	MUST(!in_file || (fd >= 0 && !ftruncate(fd, BYTES)));
 	MUST(mmap(target, BYTES, PROT_READ | PROT_WRITE,
-		  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == target);
+		  (in_file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS) | MAP_FIXED_NOREPLACE, fd,
+		  0) == target);
 }
 
 static bool untouched(void)
@@ -160,7 +169,7 @@ static enum ibv_wc_status request(struct side *s, enum ibv_wr_opcode opcode, uin
 /* The process that has the number afterwards: its memory must stay unchanged. */
 _Noreturn static void stranger(int sock)
 {
-	map_target();
+	map_target(false);
 	tell(sock, 's');
 	hear(sock);
 	tell(sock, untouched() ? 'u' : 't');
@@ -172,7 +181,7 @@ _Noreturn static void peer(int sock)
 	struct side s = {.sock = sock};
 	char number[16];
 
-	map_target();
+	map_target(shared);
 	side_open(&s, target);
 	side_connect(&s);
 	hear(sock); /* waits for exec, or to be killed */
@@ -244,7 +253,11 @@ _Noreturn static void one_case(enum ibv_wr_opcode opcode, uint32_t length, bool 
 	memset(memory, 0xee, BYTES);
 	side_open(&s, memory);
 	side_connect(&s);
-	MUST(request(&s, opcode, length) == IBV_WC_SUCCESS);
+	/* The control thread maps the memory meanwhile. */
+	for (int i = 0; i < REQUESTS; i++) {
+		MUST(request(&s, opcode, length) == IBV_WC_SUCCESS);
+		usleep(1000);
+	}
 	kill_daemon();
 	if (by_exec) {
 		tell(s.sock, 'e');
@@ -284,7 +297,8 @@ int main(int argc, char **argv)
 	static const uint32_t lengths[] = {16, 65536};
 	int result = 0;
 
-	if (argc > 1)
+	shared = argc > 1 && !strcmp(argv[1], "shared");
+	if (argc > 1 && !shared)
 		stranger(atoi(argv[1]));
 	for (int i = 0; i < 8; i++) {
 		int one = run_case(opcodes[i & 1], lengths[i >> 1 & 1], i >> 2);

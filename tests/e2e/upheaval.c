@@ -5,7 +5,8 @@
  * as it may be. Every block's bytes are known: they are compared after each step, and in each
  * child.
  *
- * usage: upheaval SECONDS [SEED]
+ * usage: upheaval [-p] SECONDS [SEED]
+ * -p: the memory may stay private, because the program has more threads (a sanitizer's).
  * Each round is one process with new memory. First it has one thread, which registers blocks that
  * are converted; then THREADS threads take steps, each on its own blocks, while any of them forks.
  * A thread's blocks share pages with those of the others, and with the heap.
@@ -55,7 +56,7 @@ struct worker {
 
 static struct worker workers[THREADS];
 static struct ibv_pd *pd;
-static bool threads_run;
+static bool threads_run, may_stay_private;
 
 static void give_up(const char *what, const struct block *b)
 {
@@ -315,7 +316,7 @@ static _Noreturn void play_round(uint64_t seed)
 	printf("round %llu: %u blocks converted, %u forks\n", (unsigned long long)seed, converted,
 	       forks);
 	fflush(stdout);
-	_exit(!converted);
+	_exit(!converted && !may_stay_private);
 }
 
 static double seconds(void)
@@ -328,6 +329,10 @@ static double seconds(void)
 
 int main(int argc, char **argv)
 {
+	if (argc > 1 && !strcmp(argv[1], "-p")) {
+		may_stay_private = true;
+		argc--, argv++;
+	}
 	double until = seconds() + (argc > 1 ? strtod(argv[1], NULL) : 10);
 	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL);
 	unsigned int rounds = 0;

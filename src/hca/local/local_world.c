@@ -506,6 +506,15 @@ bool world_peer_mapped(struct local_qp *lq, const struct mr_view *view)
 	return mapped_is(link_from(lq), view);
 }
 
+/* The result of a copy by a mapping, which reaches the file of a process that has ended as well: it
+ * counts only if the peer is alive after it, see peer.h. */
+static inline int mapped_result(const struct local_qp *lq, bool done)
+{
+	if (!lq->self && unlikely(!peer_alive(&link_from(lq)->process)))
+		return -ESRCH;
+	return likely(done) ? 0 : -EFAULT;
+}
+
 int world_peer_put(struct local_qp *lq, const struct mr_view *view, uint64_t there,
 		   const struct iovec *local, int count, size_t length)
 {
@@ -514,13 +523,13 @@ int world_peer_put(struct local_qp *lq, const struct mr_view *view, uint64_t the
 	int err;
 
 	if (unlikely(here == MAPPED_GONE))
-		return -EFAULT;
+		return mapped_result(lq, false);
 	if (here) {
 		bool far = !lq->self && streaming_pays(length);
 		bool done = far ? copy_gather_far(here, local, count, length)
 				: copy_gather_ordered(here, local, count, length);
 
-		err = done ? 0 : -EFAULT;
+		err = mapped_result(lq, done);
 	} else if (unlikely(view->access & PUB_MR_MOVING)) {
 		return -EAGAIN;
 	} else {
@@ -536,12 +545,12 @@ int world_peer_get(struct local_qp *lq, const struct mr_view *view, uint64_t the
 	const uint8_t *here = mapped_here(lq, view, there, length);
 
 	if (unlikely(here == MAPPED_GONE))
-		return -EFAULT;
+		return mapped_result(lq, false);
 	if (unlikely(!here && view->access & PUB_MR_MOVING))
 		return -EAGAIN;
 	if (!here)
 		return copy_from_process(&link_from(lq)->process, there, local, count, length);
-	return copy_scatter(local, count, 0, here, length) ? 0 : -EFAULT;
+	return mapped_result(lq, copy_scatter(local, count, 0, here, length));
 }
 
 int world_peer_atomic(struct local_qp *lq, const struct mr_view *view, uint64_t there,
@@ -551,13 +560,13 @@ int world_peer_atomic(struct local_qp *lq, const struct mr_view *view, uint64_t 
 	uint8_t *here = mapped_here(lq, view, there, sizeof(*old));
 
 	if (unlikely(here == MAPPED_GONE))
-		return -EFAULT;
+		return mapped_result(lq, false);
 	if (!here)
 		return -EAGAIN;
 	bool done = atomic_execute((uintptr_t)here, op, old);
 
 	link_touched(link);
-	return done ? 0 : -EFAULT;
+	return mapped_result(lq, done);
 }
 
 int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote_count,

@@ -32,7 +32,8 @@
  * Linux has no call that copies several pages and takes a process by descriptor. Writing to
  * /proc/PID/mem has no window, but goes page by page through a page of the kernel's: 17 us for
  * 64 KiB where process_vm_writev() takes 10, and twice the time for 64 bytes with the last one
- * apart. A region that is mapped here (mem/mapped.h) needs no number, and has no window.
+ * apart. A region that is mapped here (mem/mapped.h) needs no number, and has no window; its file
+ * is there when the peer has ended, so the rule "after" holds for it, too.
  *
  * pidfd_open() or a look into /proc/PID, followed by a load of `life` (peer_state(), peer_map()),
  * are proofs for the same reason.

@@ -58,7 +58,8 @@
  * stay set, and the owner finds that the process has ended (hazard.h). The owner may be killed at
  * any instruction, also between the two stores that clear a window's entry and its region's: the
  * initiator's stores go to the pages of a file that no process has any more, or that other owners
- * of the file have shared themselves; then the link goes down, and mapped_free() unmaps them. No
+ * of the file have shared themselves, and the operation fails, because it counts only if the owner
+ * is alive after it (local/peer.h); then the link goes down, and mapped_free() unmaps them. No
  * state of the places depends on a step of the owner's.
  *
  * Bounds: MAPPED_PLACES mappings for each link, MAPPED_MAX and MAPPED_BYTES_MAX for the process. If

@@ -129,12 +129,15 @@ static bool anonymous_is_harmless(const char *name)
 	return false;
 }
 
-static bool file_is_harmless(int fd, const char *name)
+/* By its name in /proc, not by its number, because a thread of the library's may close it
+ * meanwhile: the thread sanitizer would report that in a program that it watches. */
+static bool file_is_harmless(int dir, const char *number, const char *name)
 {
+	int fd = (int)strtol(number, NULL, 10);
 	struct stat status;
 
-	if (fstat(fd, &status))
-		return errno == EBADF;
+	if (fstatat(dir, number, &status, 0) < 0)
+		return errno == ENOENT;
 	if (text_begins(name, "anon_inode:"))
 		return anonymous_is_harmless(name);
 	switch (status.st_mode & S_IFMT) {
@@ -166,7 +169,7 @@ static bool descriptor_is_harmless(int dir, const char *number)
 			return errno == ENOENT;
 		if (i && !strcmp(name, last))
 			return false;
-		if (file_is_harmless((int)strtol(number, NULL, 10), name))
+		if (file_is_harmless(dir, number, name))
 			return true;
 	}
 	return false;
