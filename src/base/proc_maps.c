@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -28,16 +29,15 @@ int proc_maps_open(struct proc_maps *maps, pid_t pid)
 
 	if (pid)
 		snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-	*maps = (struct proc_maps){.fd = sys_open(path, O_RDONLY | O_CLOEXEC)};
+	maps->fd = sys_open(path, O_RDONLY | O_CLOEXEC);
+	maps->by_lines = false;
+	maps->last.end = 0;
 	return maps->fd < 0 ? -errno : 0;
 }
 
 void proc_maps_close(struct proc_maps *maps)
 {
-	if (maps->text)
-		fclose(maps->text);
-	else
-		sys_close(maps->fd);
+	sys_close(maps->fd);
 }
 
 /* Takes one line apart. Fields: start-end rights offset major:minor inode name. */
@@ -59,29 +59,23 @@ static void line_parse(char *line, struct proc_mapping *out)
 	out->minor = (uint32_t)strtoul(rest + (*rest == ':'), &rest, 16);
 	out->inode = strtoull(rest, &rest, 10);
 	rest += strspn(rest, " ");
-	size_t n = strcspn(rest, "\n");
+	size_t n = strlen(rest);
 
-	if (rest[n] && n < sizeof(out->name)) /* else the name is cut off */
+	if (n < sizeof(out->name)) /* else it isn't whole */
 		memcpy(out->name, rest, n);
 }
 
 int proc_maps_next(struct proc_maps *maps, uint64_t at, struct proc_mapping *out)
 {
 	char line[512];
-	bool whole = true;
 
-	if (!maps->text)
-		maps->text = fdopen(maps->fd, "rc");
-	if (!maps->text)
-		return -EOPNOTSUPP;
+	if (!maps->by_lines)
+		lines_begin(&maps->text, maps->fd);
+	maps->by_lines = true;
 	while (maps->last.end <= at) {
-		if (!fgets(line, sizeof(line), maps->text))
-			return ferror(maps->text) ? -EOPNOTSUPP : -ENOENT;
-		bool begins = whole; /* not the rest of a long line */
-
-		whole = strchr(line, '\n') != NULL;
-		if (begins)
-			line_parse(line, &maps->last);
+		if (!lines_next(&maps->text, line, sizeof(line)))
+			return maps->text.failed ? -EOPNOTSUPP : -ENOENT;
+		line_parse(line, &maps->last);
 	}
 	*out = maps->last;
 	return 0;
@@ -119,11 +113,11 @@ static int mapping_query(int fd, uint64_t at, struct proc_mapping *out)
 
 int proc_maps_find(struct proc_maps *maps, uint64_t at, bool lines, struct proc_mapping *out)
 {
-	int err = maps->text ? -ENOTTY : mapping_query(maps->fd, at, out);
+	int err = maps->by_lines ? -ENOTTY : mapping_query(maps->fd, at, out);
 
 	if (!err || err == -ENOENT)
 		return err;
-	if (!maps->text && !lines)
+	if (!maps->by_lines && !lines)
 		return -EOPNOTSUPP;
 	err = proc_maps_next(maps, at, out);
 	return err || out->start <= at ? err : -ENOENT;

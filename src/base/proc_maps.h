@@ -9,8 +9,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <sys/types.h>
+
+#include "base/lines.h"
 
 enum { PROC_MAPS_NAME = 256 };
 
@@ -29,7 +30,8 @@ struct proc_mapping {
  * whatever the number names later. */
 struct proc_maps {
 	int fd;
-	FILE *text;		  /* reads the lines of `fd`; NULL until they are needed */
+	bool by_lines;		  /* they are being read */
+	struct lines text;	  /* of `fd`, from the first call that needs them */
 	struct proc_mapping last; /* of the lines: the one that was read last */
 };
 
