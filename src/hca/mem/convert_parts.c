@@ -9,31 +9,60 @@
 #include "base/log.h"
 #include "hca/mem/convert_state.h"
 #include "hca/mem/quiet.h"
+#include "hca/mem/warden.h"
 #include "hca/process/park.h"
-
-enum { OWN_THREADS = 2 };
 
 /* ------------------------------------------------------------------ quiet moments */
 
+/* Signals are blocked, and the library's threads parked. */
+static const char *others_stop(void)
+{
+	const char *why = quiet_shared_with();
+
+	if (!why || strcmp(why, QUIET_THREADS) != 0)
+		return why;
+	why = warden_stop();
+	if (why)
+		return why;
+	why = quiet_shared_with();
+	if (why)
+		warden_release();
+	return why;
+}
+
+/* The signals that have a handler. Others may come: what the process ignores must not wait, because
+ * the kernel would wake another thread for it, whose system call would end with EINTR. */
+static void handled_signals(sigset_t *handled)
+{
+	struct sigaction action;
+
+	sigemptyset(handled);
+	for (int i = 1; i < NSIG; i++)
+		if (!sigaction(i, NULL, &action) && action.sa_handler != SIG_DFL &&
+		    action.sa_handler != SIG_IGN)
+			sigaddset(handled, i);
+}
+
 const char *quiet_begin(sigset_t *old)
 {
-	sigset_t all;
+	sigset_t handled;
 
 	if (!park_begin())
 		return "the library's threads are busy";
-	const char *why = quiet_shared_with(OWN_THREADS);
+	handled_signals(&handled);
+	pthread_sigmask(SIG_BLOCK, &handled, old);
+	const char *why = others_stop();
 
-	if (why) {
-		park_end();
-		return why;
-	}
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, old);
-	return NULL;
+	if (!why)
+		return NULL;
+	pthread_sigmask(SIG_SETMASK, old, NULL);
+	park_end();
+	return why;
 }
 
 void quiet_end(const sigset_t *old)
 {
+	warden_release();
 	pthread_sigmask(SIG_SETMASK, old, NULL);
 	park_end();
 }
