@@ -3,10 +3,14 @@
 #include "base/proc_maps.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+
+#include "base/sys.h"
 
 /* Defined in Linux's <linux/fs.h>, but the headers may be older than the kernel. */
 struct map_query {
@@ -25,14 +29,15 @@ int proc_maps_open(struct proc_maps *maps, pid_t pid)
 
 	if (pid)
 		snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-	/* fdopen() knows no "c" (no cancellation point). */
-	*maps = (struct proc_maps){.text = fopen(path, "rce")};
-	return maps->text ? 0 : -errno;
+	maps->fd = sys_open(path, O_RDONLY | O_CLOEXEC);
+	maps->by_lines = false;
+	maps->last.end = 0;
+	return maps->fd < 0 ? -errno : 0;
 }
 
 void proc_maps_close(struct proc_maps *maps)
 {
-	fclose(maps->text);
+	sys_close(maps->fd);
 }
 
 /* Takes one line apart. Fields: start-end rights offset major:minor inode name. */
@@ -54,26 +59,23 @@ static void line_parse(char *line, struct proc_mapping *out)
 	out->minor = (uint32_t)strtoul(rest + (*rest == ':'), &rest, 16);
 	out->inode = strtoull(rest, &rest, 10);
 	rest += strspn(rest, " ");
-	size_t n = strcspn(rest, "\n");
+	size_t n = strlen(rest);
 
-	if (rest[n] && n < sizeof(out->name)) /* else the name is cut off */
+	if (n < sizeof(out->name)) /* else it isn't whole */
 		memcpy(out->name, rest, n);
 }
 
 int proc_maps_next(struct proc_maps *maps, uint64_t at, struct proc_mapping *out)
 {
 	char line[512];
-	bool whole = true;
 
-	maps->lines = true;
+	if (!maps->by_lines)
+		lines_begin(&maps->text, maps->fd);
+	maps->by_lines = true;
 	while (maps->last.end <= at) {
-		if (!fgets(line, sizeof(line), maps->text))
-			return ferror(maps->text) ? -EOPNOTSUPP : -ENOENT;
-		bool begins = whole; /* not the rest of a long line */
-
-		whole = strchr(line, '\n') != NULL;
-		if (begins)
-			line_parse(line, &maps->last);
+		if (!lines_next(&maps->text, line, sizeof(line)))
+			return maps->text.failed ? -EOPNOTSUPP : -ENOENT;
+		line_parse(line, &maps->last);
 	}
 	*out = maps->last;
 	return 0;
@@ -111,11 +113,11 @@ static int mapping_query(int fd, uint64_t at, struct proc_mapping *out)
 
 int proc_maps_find(struct proc_maps *maps, uint64_t at, bool lines, struct proc_mapping *out)
 {
-	int err = maps->lines ? -ENOTTY : mapping_query(fileno(maps->text), at, out);
+	int err = maps->by_lines ? -ENOTTY : mapping_query(maps->fd, at, out);
 
 	if (!err || err == -ENOENT)
 		return err;
-	if (!maps->lines && !lines)
+	if (!maps->by_lines && !lines)
 		return -EOPNOTSUPP;
 	err = proc_maps_next(maps, at, out);
 	return err || out->start <= at ? err : -ENOENT;

@@ -9,8 +9,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <sys/types.h>
+
+#include "base/lines.h"
 
 enum { PROC_MAPS_NAME = 256 };
 
@@ -28,8 +29,9 @@ struct proc_mapping {
 /* An open /proc/PID/maps. It belongs to the address space that the process had when it was opened,
  * whatever the number names later. */
 struct proc_maps {
-	FILE *text; /* its descriptor answers PROCMAP_QUERY; reading it is no cancellation point */
-	bool lines; /* its lines are read */
+	int fd;
+	bool by_lines;		  /* they are being read */
+	struct lines text;	  /* of `fd`, from the first call that needs them */
 	struct proc_mapping last; /* of the lines: the one that was read last */
 };
 

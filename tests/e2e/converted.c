@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -396,11 +397,59 @@ static void converted_threads(struct rig *rig)
 
 /* ------------------------------------------------------------------ what isn't converted */
 
-static void *wait_for_end(void *arg)
+/* A thread that waits for a lock of a file: it can't be stopped unseen (docs/memory.md). */
+struct waiter {
+	pthread_t thread;
+	_Atomic int number;
+	int held, wanted; /* the file, opened twice */
+};
+
+static void *wait_for_lock(void *arg)
 {
-	pthread_mutex_lock(arg);
-	pthread_mutex_unlock(arg);
+	struct waiter *w = arg;
+
+	w->number = (int)gettid();
+	flock(w->wanted, LOCK_EX);
 	return NULL;
+}
+
+/* Whether it sleeps, as /proc says. */
+static bool waiter_sleeps(const struct waiter *w)
+{
+	char path[64], text[128] = "";
+	const char *state;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", w->number);
+	FILE *file = fopen(path, "re");
+
+	if (file) {
+		state = fgets(text, sizeof(text), file) ? strrchr(text, ')') : NULL;
+		fclose(file);
+		return state && state[1] && state[2] == 'S';
+	}
+	return false;
+}
+
+static void waiter_begin(struct rig *rig, struct waiter *w)
+{
+	char path[64];
+
+	w->number = 0;
+	w->held = memfd_create("lock", MFD_CLOEXEC);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", w->held);
+	w->wanted = open(path, O_RDWR | O_CLOEXEC);
+	CHECK(rig, w->wanted >= 0 && !flock(w->held, LOCK_EX));
+	OK(rig, pthread_create(&w->thread, NULL, wait_for_lock, w));
+	while (!w->number || !waiter_sleeps(w))
+		usleep(1000);
+}
+
+static void waiter_end(struct rig *rig, struct waiter *w)
+{
+	flock(w->held, LOCK_UN);
+	OK(rig, pthread_join(w->thread, NULL));
+	close(w->held);
+	close(w->wanted);
 }
 
 static void stays_private(struct end *end, uint8_t *at)
@@ -413,8 +462,7 @@ static void stays_private(struct end *end, uint8_t *at)
 
 static void converted_not(struct rig *rig)
 {
-	pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
-	pthread_t thread;
+	struct waiter waiter;
 	struct ibv_mr *mr;
 	struct end end;
 	int pipes[2];
@@ -424,12 +472,10 @@ static void converted_not(struct rig *rig)
 	end_pair(&end, rig, NULL);
 	uint8_t *at = private_pages(rig, BYTES);
 
-	/* a second thread */
-	pthread_mutex_lock(&held);
-	OK(rig, pthread_create(&thread, NULL, wait_for_end, &held));
+	/* a second thread, which can't be stopped */
+	waiter_begin(rig, &waiter);
 	stays_private(&end, at);
-	pthread_mutex_unlock(&held);
-	OK(rig, pthread_join(thread, NULL));
+	waiter_end(rig, &waiter);
 	/* a pipe with data */
 	CHECK(rig, !pipe(pipes) && write(pipes[1], "x", 1) == 1);
 	stays_private(&end, at);

@@ -453,8 +453,11 @@ static void held_forkers(struct rig *rig)
 	if (!held_begin(&h, rig))
 		return;
 	for (int round = 0; round < 5; round++) {
-		struct ibv_mr *mr = held_register(&h, round == 0);
+		/* Later ones may find memory that was returned while threads ran. */
+		struct ibv_mr *mr = round ? ibv_reg_mr(h.end.pd, h.at, BYTES, ALL_RIGHTS)
+					  : held_register(&h, true);
 
+		CHECK(rig, mr);
 		for (int i = 0; i < FORKERS; i++) {
 			forker[i].at = h.at;
 			OK(rig, pthread_create(&forker[i].thread, NULL, fork_often, &forker[i]));

@@ -359,6 +359,8 @@ static void *engine_thread(void *arg)
 	struct hca *hca = arg;
 	int epoll = hca->epoll;
 	uint32_t seen = 0;
+
+	park_join(PARK_ENGINE);
 	blocking_forbid();
 	/* Messages that are held back for their time are released by timers. */
 	if (hca->membership && hca->membership->clocks.slow)

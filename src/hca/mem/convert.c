@@ -18,6 +18,7 @@
 #include "hca/mem/mr.h"
 #include "hca/mem/quiet.h"
 #include "hca/mem/shared.h"
+#include "hca/mem/warden.h"
 #include "hca/process/hca.h"
 
 bool convert_wanted(void)
@@ -38,6 +39,8 @@ static bool mr_overlaps(const struct mr *mr, uintptr_t start, uintptr_t end)
 static bool own_memory_within(const struct hca *hca, uintptr_t start, uintptr_t end)
 {
 	enum { STACK = 256 << 10, THREAD = 16 << 10 };
+	size_t warden_bytes;
+	const void *warden = warden_memory(&warden_bytes);
 	const struct {
 		const void *at;
 		size_t below, above;
@@ -47,6 +50,7 @@ static bool own_memory_within(const struct hca *hca, uintptr_t start, uintptr_t 
 		{&errno, THREAD, THREAD},
 		{&convert_file, 0, sizeof(convert_file)},
 		{hca, 0, sizeof(*hca)},
+		{warden, 0, warden_bytes},
 	};
 
 	for (unsigned int i = 0; i < sizeof(own) / sizeof(own[0]); i++)
@@ -70,9 +74,10 @@ static const char *pages_refuse(const struct hca *hca, uintptr_t start, uintptr_
 		if (mr_overlaps(mr, start, end))
 			return "another region on these pages isn't converted";
 	}
-	return quiet_is_plain(start, end) ? NULL
-					  : "it isn't plain memory (a file, huge pages, locked, "
-					    "or changed by madvise(), ...)";
+	return quiet_is_plain(start, end, &convert_file.marks)
+		       ? NULL
+		       : "it isn't plain memory (a file, huge pages, locked, "
+			 "or changed by madvise(), ...)";
 }
 
 /* Finds the next pages of [*start, end) that aren't converted. False: all are. */
@@ -95,44 +100,53 @@ static bool private_find(struct proc_maps *maps, uintptr_t *start, uintptr_t *en
 	return true;
 }
 
-/* Converts pages that may be converted, in a quiet moment. */
-static const char *pages_convert(uintptr_t start, uintptr_t end) REQUIRES(convert_lock)
+/* Converts pages that may be converted, in a quiet moment. False: the system has refused a part of
+ * it. */
+static bool pages_convert(uintptr_t start, const struct part *part) REQUIRES(convert_lock)
 {
-	uint64_t at = convert_file.next + (start & (HUGE_BYTES - 1)), length = end - start;
-	struct part part = {at, at + length, at + length + PART_GAP};
+	uint64_t length = part->end - part->at;
 
-	if (convert_file.count == PARTS || length > FILE_BYTES / 4 || part.gap_end > FILE_BYTES / 2)
-		return "too much memory was converted";
-	convert_file.next = (part.gap_end | (HUGE_BYTES - 1)) + 1;
 	for (uint64_t done = 0, size; done < length; done += size) {
 		size = LOOKED_AT * (uint64_t)page_bytes();
 		size = length - done < size ? length - done : size;
-		if (looked_at_convert(start + done, size / page_bytes(), at + done))
-			continue;
-		convert_file.unsure |= !file_return(at, part.gap_end, true);
-		return "the system has refused to map it anew";
+		if (!looked_at_convert(start + done, size / page_bytes(), part->at + done))
+			return false;
 	}
-	part_insert(convert_file.count, part);
-	return NULL;
+	return true;
 }
 
+/* The same, from the look whether they may on. A thread that isn't stopped yet may change the
+ * answer: so they are looked at once more. */
 static const char *pages_convert_quietly(const struct hca *hca, uintptr_t start, uintptr_t end)
 	REQUIRES(convert_lock)
 {
+	uint64_t at = convert_file.next + (start & (HUGE_BYTES - 1)), length = end - start;
+	struct part part = {at, at + length, at + length + PART_GAP};
 	sigset_t old;
-	const char *why = quiet_begin(&old);
+	const char *why = pages_refuse(hca, start, end);
 
+	if (convert_file.count == PARTS || length > FILE_BYTES / 4 || part.gap_end > FILE_BYTES / 2)
+		why = "too much memory was converted";
+	if (!why)
+		why = quiet_begin(&old);
 	if (why)
 		return why;
-	/* Only now: a thread that has ended since an earlier look may have changed what that saw.
-	 */
+	/* Once more: a thread that has ended or was stopped since may have changed the answers. */
 	why = quiet_held_by();
 	if (!why)
 		why = pages_refuse(hca, start, end);
-	if (!why)
-		why = pages_convert(start, end);
+	bool done = !why && pages_convert(start, &part);
+
 	quiet_end(&old);
-	return why;
+	if (why)
+		return why;
+	convert_file.next = (part.gap_end | (HUGE_BYTES - 1)) + 1;
+	convert_file.marked |= convert_file.marks;
+	part_insert(convert_file.count, part);
+	if (done)
+		return NULL;
+	part_cut(convert_file.count - 1, part.at, part.gap_end);
+	return "the system has refused to map it anew";
 }
 
 static bool memory_overcommits(void)
@@ -148,6 +162,29 @@ static bool memory_overcommits(void)
 	return n == 1 && how != '2';
 }
 
+/* A pipe by which threads wake one another is empty in a moment: whether it is worth to look
+ * again, for the `n`th time. */
+static bool looks_again(const char *why, int n)
+{
+	enum { LOOKS = 20, NAP_NS = 100000 };
+
+	if (!why || strcmp(why, QUIET_PIPE) != 0 || n >= LOOKS)
+		return false;
+	sys_nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+	return true;
+}
+
+static const char *held_by_patiently(void)
+{
+	const char *why;
+	int n = 0;
+
+	do
+		why = quiet_held_by();
+	while (looks_again(why, n++));
+	return why;
+}
+
 /* What must be so for any memory. NULL, or why it isn't. */
 static const char *convert_prepare(const struct mr *mr) REQUIRES(convert_lock)
 {
@@ -155,7 +192,10 @@ static const char *convert_prepare(const struct mr *mr) REQUIRES(convert_lock)
 		return "windows may be bound to it";
 	if (!memory_overcommits())
 		return "the kernel accounts for memory strictly (vm.overcommit_memory)";
-	const char *why = convert_file_make();
+	const char *why = held_by_patiently();
+
+	if (!why)
+		why = convert_file_make();
 
 	if (why)
 		return why;
@@ -183,7 +223,11 @@ static const char *region_convert(const struct hca *hca, const struct mr *mr) RE
 		proc_maps_close(&maps);
 		if (!found)
 			break;
-		why = pages_convert_quietly(hca, start, end);
+		int n = 0;
+
+		do
+			why = pages_convert_quietly(hca, start, end);
+		while (looks_again(why, n++));
 	}
 	sys_close(convert_file.pagemap);
 	return why;

@@ -52,6 +52,19 @@ static bool file_map(void *at, uint64_t length, uint64_t offset, int prot, int k
 	       MAP_FAILED;
 }
 
+/* Gives memory that was mapped anew the marks of the old one. The kernel may lack huge pages. */
+static void marks_set(void *at, uint64_t length, unsigned int marks)
+{
+	if (marks & QUIET_HUGE)
+		madvise(at, length, MADV_HUGEPAGE);
+	if (marks & QUIET_SMALL)
+		madvise(at, length, MADV_NOHUGEPAGE);
+	if (marks & QUIET_UNDUMPED)
+		madvise(at, length, MADV_DONTDUMP);
+	if (marks & QUIET_LOCKED)
+		mlock(at, length);
+}
+
 /* Pages that exist, at most PIECE bytes. */
 static bool pages_to_file(uint64_t *here, uint64_t length, uint64_t at) REQUIRES(convert_lock)
 {
@@ -63,14 +76,17 @@ static bool pages_to_file(uint64_t *here, uint64_t length, uint64_t at) REQUIRES
 
 	whole_copy(here, convert_file.piece, length);
 	/* ... to here. */
+	marks_set(here, length, convert_file.marks);
 	return done && madvise(here, length, MADV_DONTFORK) == 0;
 }
 
 /* Pages that were never touched. */
 static bool nothing_to_file(void *here, uint64_t length, uint64_t at) REQUIRES(convert_lock)
 {
-	return file_map(here, length, at, PROT_READ | PROT_WRITE, MAP_SHARED) &&
-	       madvise(here, length, MADV_DONTFORK) == 0;
+	if (!file_map(here, length, at, PROT_READ | PROT_WRITE, MAP_SHARED))
+		return false;
+	marks_set(here, length, convert_file.marks);
+	return madvise(here, length, MADV_DONTFORK) == 0;
 }
 
 bool looked_at_convert(uintptr_t start, size_t pages, uint64_t at) REQUIRES(convert_lock)
@@ -153,7 +169,7 @@ static uint64_t run_length(uint64_t at, uint64_t length, bool *exists) REQUIRES(
 static bool part_return(uintptr_t start, uint64_t length, uint64_t at, int prot)
 	REQUIRES(convert_lock)
 {
-	bool locked = quiet_is_locked(start);
+	unsigned int marks = quiet_marks(start, convert_file.marked);
 
 	uint64_t run = 0; /* what is left of it */
 	bool exists = false;
@@ -168,8 +184,7 @@ static bool part_return(uintptr_t start, uint64_t length, uint64_t at, int prot)
 			return false;
 		if (prot != (PROT_READ | PROT_WRITE))
 			mprotect(here, size, prot);
-		if (locked)
-			mlock(here, size);
+		marks_set(here, size, marks);
 	}
 	return true;
 }
@@ -186,12 +201,11 @@ static bool run_detach(uintptr_t start, uint64_t length, uint64_t at) REQUIRES(c
 static bool part_detach(uintptr_t start, uint64_t length, uint64_t at, int prot)
 	REQUIRES(convert_lock)
 {
-	bool locked = quiet_is_locked(start);
+	unsigned int marks = quiet_marks(start, convert_file.marked);
 
 	if (!file_map((void *)start, length, at, prot, MAP_PRIVATE))
 		return false;
-	if (locked)
-		mlock((void *)start, length);
+	marks_set((void *)start, length, marks);
 	if (!each_run(at, at + length, run_detach, start))
 		convert_file.unsure = true; /* some of its bytes are in the file only */
 	return true;

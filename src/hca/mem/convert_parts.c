@@ -9,29 +9,60 @@
 #include "base/log.h"
 #include "hca/mem/convert_state.h"
 #include "hca/mem/quiet.h"
+#include "hca/mem/warden.h"
 #include "hca/process/park.h"
-
-enum { OWN_THREADS = 2 };
 
 /* ------------------------------------------------------------------ quiet moments */
 
+/* Signals are blocked, and the library's threads parked. */
+static const char *others_stop(void)
+{
+	const char *why = quiet_shared_with();
+
+	if (!why || strcmp(why, QUIET_THREADS) != 0)
+		return why;
+	why = warden_stop();
+	if (why)
+		return why;
+	why = quiet_shared_with();
+	if (why)
+		warden_release();
+	return why;
+}
+
+/* The signals that have a handler. Others may come: what the process ignores must not wait, because
+ * the kernel would wake another thread for it, whose system call would end with EINTR. */
+static void handled_signals(sigset_t *handled)
+{
+	struct sigaction action;
+
+	sigemptyset(handled);
+	for (int i = 1; i < NSIG; i++)
+		if (!sigaction(i, NULL, &action) && action.sa_handler != SIG_DFL &&
+		    action.sa_handler != SIG_IGN)
+			sigaddset(handled, i);
+}
+
 const char *quiet_begin(sigset_t *old)
 {
-	sigset_t all;
+	sigset_t handled;
 
 	if (!park_begin())
 		return "the library's threads are busy";
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, old);
-	const char *why = quiet_shared_with(OWN_THREADS);
+	handled_signals(&handled);
+	pthread_sigmask(SIG_BLOCK, &handled, old);
+	const char *why = others_stop();
 
-	if (why)
-		quiet_end(old);
+	if (!why)
+		return NULL;
+	pthread_sigmask(SIG_SETMASK, old, NULL);
+	park_end();
 	return why;
 }
 
 void quiet_end(const sigset_t *old)
 {
+	warden_release();
 	pthread_sigmask(SIG_SETMASK, old, NULL);
 	park_end();
 }
@@ -39,14 +70,18 @@ void quiet_end(const sigset_t *old)
 void return_range(uint64_t from, uint64_t to) REQUIRES(convert_lock)
 {
 	reserve_use(&convert_file.reserve, &convert_file.status);
-	sigset_t old;
-	bool quiet = !quiet_begin(&old);
 	const char *held = quiet_held_by();
-	bool done = !held && file_return(from, to, quiet);
+	sigset_t old;
+	bool quiet, done = false;
 
-	if (quiet)
-		quiet_end(&old);
-	convert_file.unsure |= held != NULL;
+	if (!held) {
+		quiet = !quiet_begin(&old);
+		done = file_return(from, to, quiet);
+		if (quiet)
+			quiet_end(&old);
+	} else {
+		convert_file.unsure = true;
+	}
 	reserve_keep(&convert_file.reserve, convert_file.fd);
 	if (!done)
 		log_warn("memory that was converted for RDMA stays shared: %s",

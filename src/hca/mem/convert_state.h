@@ -41,6 +41,8 @@ struct convert_file {
 	struct part part[PARTS];
 	uint64_t presence[LOOKED_AT]; /* of pages, as in pagemap */
 	int pagemap;
+	unsigned int marks; /* of the pages that are being converted (quiet.h) */
+	bool marked;	    /* some converted pages may have marks of madvise() */
 	uint64_t piece[PIECE / sizeof(uint64_t)]; /* the bytes that are in no page meanwhile */
 	bool unsure; /* pages of the file may still be needed where no part is */
 	struct reserve reserve;
@@ -80,8 +82,9 @@ bool each_run(uint64_t from, uint64_t to,
 bool file_return(uint64_t from, uint64_t to, bool quiet) REQUIRES(convert_lock);
 
 /* ---- convert_parts.c */
-/* Parks the library's threads and blocks all signals, if nothing else can touch the memory; NULL,
- * or why it can. */
+/* Parks the library's threads, blocks the signals that have handlers and stops the program's other
+ * threads (warden.h) if nothing else can touch the memory then; NULL, or why it can. Until
+ * quiet_end() the caller allocates no memory and takes no lock. */
 const char *quiet_begin(sigset_t *old);
 /* Ends what quiet_begin() began. */
 void quiet_end(const sigset_t *old);

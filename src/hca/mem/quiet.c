@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What could touch or hold private memory. See quiet.h. No state. */
+/* What could touch or hold private memory. See quiet.h. No state.
+ *
+ * While threads are stopped, nothing here may allocate memory (warden.h): files and folders are
+ * read by base/lines.h. */
 #include "hca/mem/quiet.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/io_uring.h>
@@ -19,8 +21,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/lines.h"
+#include "base/proc_file.h"
 #include "base/proc_maps.h"
 #include "base/sys.h"
+#include "hca/mem/warden.h"
+#include "hca/process/park.h"
 
 static bool text_begins(const char *text, const char *with)
 {
@@ -29,26 +35,32 @@ static bool text_begins(const char *text, const char *with)
 
 /* ------------------------------------------------------------------ threads and processes */
 
-/* Whether some thread's child has this process's memory (CLONE_VM). Children that can't be listed
- * count. */
+/* Whether some thread's child has this process's memory (CLONE_VM), but for the warden. Children
+ * that can't be listed count. */
 static bool thread_shares(const char *thread)
 {
-	char path[64];
-	long child, differ = 1;
-	int n;
+	char path[64], text[4096];
 
 	snprintf(path, sizeof(path), "/proc/self/task/%.20s/children", thread);
-	FILE *children = fopen(path, "rce");
+	int fd = sys_open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : sys_read(fd, text, sizeof(text) - 1);
 
-	if (!children)
+	if (fd >= 0)
+		sys_close(fd);
+	if (n < 0 || n == sizeof(text) - 1)
 		return true;
-	while ((n = fscanf(children, "%ld", &child)) == 1) {
+	text[n] = 0;
+	for (char *next = text, *end;; next = end) {
+		long child = strtol(next, &end, 10), differ;
+
+		if (end == next)
+			return false;
+		if (warden_is((pid_t)child))
+			continue;
 		differ = syscall(SYS_kcmp, getpid(), child, KCMP_VM, 0, 0);
 		if (differ == 0 || (differ < 0 && errno != ESRCH))
-			break;
+			return true;
 	}
-	fclose(children);
-	return n == 1;
 }
 
 static bool has_children(void)
@@ -59,25 +71,25 @@ static bool has_children(void)
 	       errno != ECHILD;
 }
 
-const char *quiet_shared_with(unsigned int own)
+const char *quiet_shared_with(void)
 {
-	DIR *dir = opendir("/proc/self/task");
-	bool children = has_children(), shared = false;
-	const struct dirent *entry;
-	unsigned int threads = 0;
+	bool children = has_children(), shared = false, run = false;
+	struct names threads;
+	const char *name;
 
-	if (!dir)
+	if (!names_open(&threads, "/proc/self/task"))
 		return "its threads can't be counted";
-	while ((entry = readdir(dir))) {
-		if (entry->d_name[0] == '.')
-			continue;
-		threads++;
-		shared = shared || (children && thread_shares(entry->d_name));
+	while ((name = names_next(&threads))) {
+		pid_t thread = (pid_t)strtol(name, NULL, 10);
+
+		run = run || (thread != gettid() && !park_has(thread) && !warden_has(thread));
+		shared = shared || (children && thread_shares(name));
 	}
-	closedir(dir);
-	return threads != own + 1 ? "the process has several threads"
-	       : shared		  ? "a child may share its memory"
-				  : NULL;
+	names_close(&threads);
+	return threads.failed ? "its threads can't be counted"
+	       : run	      ? QUIET_THREADS
+	       : shared	      ? "a child may share its memory"
+			      : NULL;
 }
 
 /* ------------------------------------------------------------------ descriptors and mappings */
@@ -129,64 +141,75 @@ static bool anonymous_is_harmless(const char *name)
 	return false;
 }
 
+#define HOLDS                                                                                      \
+	"a descriptor may be of something that holds its memory (io_uring, a device, a pipe with " \
+	"data, ...)"
+
 /* By its name in /proc, not by its number, because a thread of the library's may close it
  * meanwhile: the thread sanitizer would report that in a program that it watches. */
-static bool file_is_harmless(int dir, const char *number, const char *name)
+static const char *file_held(int dir, const char *number, const char *name)
 {
 	int fd = (int)strtol(number, NULL, 10);
 	struct stat status;
+	bool harmless;
 
 	if (fstatat(dir, number, &status, 0) < 0)
-		return errno == ENOENT;
+		return errno == ENOENT ? NULL : HOLDS;
 	if (text_begins(name, "anon_inode:"))
-		return anonymous_is_harmless(name);
+		return anonymous_is_harmless(name) ? NULL : HOLDS;
 	switch (status.st_mode & S_IFMT) {
 	case S_IFREG:
 	case S_IFDIR:
-		return true;
+		return NULL;
 	case S_IFSOCK:
-		return socket_is_harmless(fd);
+		harmless = socket_is_harmless(fd);
+		break;
 	case S_IFIFO:
-		return pipe_is_harmless(fd);
+		return pipe_is_harmless(fd) ? NULL : QUIET_PIPE;
 	case S_IFCHR:
-		return character_device_is_harmless(status.st_rdev);
+		harmless = character_device_is_harmless(status.st_rdev);
+		break;
 	default:
-		return text_begins(name, "pidfd:"); /* newer kernels' */
+		harmless = text_begins(name, "pidfd:"); /* newer kernels' */
 	}
+	return harmless ? NULL : HOLDS;
 }
 
 /* Unless the process is quiet, other threads may close the descriptor meanwhile, and open another
  * file as the same one: then it is looked at again, a few times. */
-static bool descriptor_is_harmless(int dir, const char *number)
+static const char *descriptor_held(int dir, const char *number)
 {
 	enum { LOOKS = 8 };
 	char name[64] = "", last[64];
+	const char *held = HOLDS;
 
-	for (int i = 0; i < LOOKS; i++) {
+	for (int i = 0; i < LOOKS && held; i++) {
 		memcpy(last, name, sizeof(last));
 		memset(name, 0, sizeof(name));
 		if (readlinkat(dir, number, name, sizeof(name) - 1) < 0)
-			return errno == ENOENT;
+			return errno == ENOENT ? NULL : HOLDS;
 		if (i && !strcmp(name, last))
-			return false;
-		if (file_is_harmless(dir, number, name))
-			return true;
+			return held;
+		held = file_held(dir, number, name);
 	}
-	return false;
+	return held;
 }
 
-static bool descriptors_are_harmless(void)
+/* QUIET_PIPE only if nothing else is in the way. */
+static const char *descriptors_held(void)
 {
-	DIR *dir = opendir("/proc/self/fd");
-	const struct dirent *entry;
-	bool harmless = dir;
+	const char *name, *held = NULL, *one;
+	struct names names;
 
-	while (dir && harmless && (entry = readdir(dir)))
-		harmless = entry->d_name[0] == '.' ||
-			   descriptor_is_harmless(dirfd(dir), entry->d_name);
-	if (dir)
-		closedir(dir);
-	return harmless;
+	if (!names_open(&names, "/proc/self/fd"))
+		return HOLDS;
+	while ((!held || !strcmp(held, QUIET_PIPE)) && (name = names_next(&names))) {
+		one = descriptor_held(names.fd, name);
+		held = one ? one : held;
+	}
+	held = names.failed ? HOLDS : held;
+	names_close(&names);
+	return held;
 }
 
 /* Whether the thread has a ring without a descriptor (IORING_REGISTER_RING_FDS). */
@@ -226,28 +249,45 @@ static bool mappings_are_harmless(void)
 
 const char *quiet_held_by(void)
 {
-	if (!descriptors_are_harmless())
-		return "a descriptor may be of something that holds its memory (io_uring, a "
-		       "device, "
-		       "a pipe with data, ...)";
+	const char *held = descriptors_held();
+
+	if (held && strcmp(held, QUIET_PIPE) != 0)
+		return held;
 	if (has_ring() || !mappings_are_harmless())
 		return "a device, io_uring or AIO is mapped";
-	return NULL;
+	return held;
 }
 
 /* ------------------------------------------------------------------ plain memory */
 
-/* Whether the flags, as in smaps, are only those that all memory may have, and none of mlock(),
- * madvise(), pkey_mprotect(), ... */
-static bool flags_are_plain(const char *flags)
+/* The marks among the flags, as in smaps; -1: there are others than those that all memory may have
+ * and quiet.h names: of mlock(), pkey_mprotect(), other advice of madvise(), ... */
+static int flags_marks(const char *flags)
 {
-	for (; *flags; flags += strcspn(flags, " ")) {
-		flags += strspn(flags, " \n");
-		if (*flags &&
-		    !strstr(" rd wr mr mw me ac sd ", (char[]){' ', flags[0], flags[1], ' ', 0}))
-			return false;
+	static const struct {
+		char flag[3];
+		uint8_t mark;
+	} known[] = {
+		{"rd", 0},	     {"wr", 0},
+		{"mr", 0},	     {"mw", 0},
+		{"me", 0},	     {"ac", 0},
+		{"sd", 0},	     {"hg", QUIET_HUGE},
+		{"nh", QUIET_SMALL}, {"dd", QUIET_UNDUMPED},
+	};
+	enum { KNOWN = sizeof(known) / sizeof(known[0]) };
+	int marks = 0;
+
+	for (flags += strspn(flags, " "); *flags; flags += strspn(flags, " ")) {
+		unsigned int i = 0;
+
+		while (i < KNOWN && strncmp(flags, known[i].flag, 2))
+			i++;
+		if (i == KNOWN)
+			return -1;
+		marks |= known[i].mark;
+		flags += strcspn(flags, " ");
 	}
-	return true;
+	return marks;
 }
 
 static bool name_is_plain(const char *name)
@@ -283,6 +323,7 @@ struct plain_walk {
 	uintptr_t at, end; /* what is plain ends at `at` */
 	bool within;	   /* the current mapping is the one at `at` */
 	bool plain;
+	int marks; /* of what is plain; -1: none was seen yet */
 	uintptr_t mapping_end;
 };
 
@@ -301,61 +342,91 @@ static void walk_mapping(struct plain_walk *walk, const char *line)
 	walk->plain = !strcmp(rights, "rw-p") && !inode && name && name_is_plain(line + name);
 }
 
-bool quiet_is_plain(uintptr_t start, uintptr_t end)
+/* The flags of the mapping at walk->at: whether it is plain, with the marks of those before it. */
+static bool walk_flags(struct plain_walk *walk, const char *flags)
 {
-	struct plain_walk walk = {.at = start, .end = end};
-	FILE *smaps = fopen("/proc/self/smaps", "rce");
+	int marks = walk->plain ? flags_marks(flags) : -1;
+
+	if (marks < 0 || (walk->marks >= 0 && marks != walk->marks) || !policy_is_plain(walk->at))
+		return false;
+	walk->marks = marks;
+	walk->at = walk->mapping_end;
+	return true;
+}
+
+static bool lines_open(struct lines *lines, const char *path)
+{
+	lines_begin(lines, sys_open(path, O_RDONLY | O_CLOEXEC));
+	return !lines->failed;
+}
+
+static void lines_close(struct lines *lines)
+{
+	if (lines->fd >= 0)
+		sys_close(lines->fd);
+}
+
+bool quiet_is_plain(uintptr_t start, uintptr_t end, unsigned int *marks)
+{
+	struct plain_walk walk = {.at = start, .end = end, .marks = -1};
+	struct lines smaps;
 	char line[512];
 
-	while (smaps && walk.at < walk.end && fgets(line, sizeof(line), smaps)) {
-		line[strcspn(line, "\n")] = 0;
-		if (!text_begins(line, "VmFlags:")) {
+	lines_open(&smaps, "/proc/self/smaps");
+	while (walk.at < walk.end && lines_next(&smaps, line, sizeof(line))) {
+		if (!text_begins(line, "VmFlags:"))
 			walk_mapping(&walk, line);
-		} else if (walk.within) {
-			if (!walk.plain || !flags_are_plain(line + strlen("VmFlags:")) ||
-			    !policy_is_plain(walk.at))
-				break;
-			walk.at = walk.mapping_end;
-		}
+		else if (walk.within && !walk_flags(&walk, line + strlen("VmFlags:")))
+			break;
 	}
-	if (smaps)
-		fclose(smaps);
+	lines_close(&smaps);
+	*marks = walk.marks > 0 ? (unsigned int)walk.marks : 0;
 	return walk.at >= walk.end;
 }
 
-/* ------------------------------------------------------------------ locked memory */
+/* ------------------------------------------------------------------ marks */
 
-/* Whether the process has locked any memory: what follows is slow. */
+/* Whether the process has locked any memory. */
 static bool locks_memory(void)
 {
-	FILE *status = fopen("/proc/self/status", "rce");
+	struct lines status;
 	unsigned long kib = 0;
 	char line[128];
 
-	while (status && fgets(line, sizeof(line), status))
+	lines_open(&status, "/proc/self/status");
+	while (lines_next(&status, line, sizeof(line)))
 		if (sscanf(line, "VmLck: %lu", &kib) == 1)
 			break;
-	if (status)
-		fclose(status);
+	lines_close(&status);
 	return kib;
 }
 
-bool quiet_is_locked(uintptr_t at)
+/* Those among the flags of a mapping's line in smaps. */
+static unsigned int marks_read(const char *flags)
+{
+	return (strstr(flags, " lo") ? QUIET_LOCKED : 0) | (strstr(flags, " hg") ? QUIET_HUGE : 0) |
+	       (strstr(flags, " nh") ? QUIET_SMALL : 0) |
+	       (strstr(flags, " dd") ? QUIET_UNDUMPED : 0);
+}
+
+unsigned int quiet_marks(uintptr_t at, bool any)
 {
 	struct plain_walk walk = {.at = at, .end = at + 1};
-	FILE *smaps = locks_memory() ? fopen("/proc/self/smaps", "rce") : NULL;
-	bool locked = false;
+	struct lines smaps;
+	unsigned int marks = 0;
 	char line[512];
 
-	while (smaps && walk.mapping_end <= at && fgets(line, sizeof(line), smaps))
-		walk_mapping(&walk, line);
-	while (smaps && walk.within && fgets(line, sizeof(line), smaps)) {
-		if (!text_begins(line, "VmFlags:"))
-			continue;
-		locked = strstr(line, " lo ");
-		walk.within = false;
+	if (!any && !locks_memory())
+		return 0;
+	lines_open(&smaps, "/proc/self/smaps");
+	while (lines_next(&smaps, line, sizeof(line))) {
+		if (!text_begins(line, "VmFlags:")) {
+			walk_mapping(&walk, line);
+		} else if (walk.within) {
+			marks = marks_read(line + strlen("VmFlags:"));
+			break;
+		}
 	}
-	if (smaps)
-		fclose(smaps);
-	return locked;
+	lines_close(&smaps);
+	return marks;
 }

@@ -68,6 +68,7 @@ static void *control_thread(void *arg)
 	struct hca *hca = arg;
 	bool soon = false;
 
+	park_join(PARK_CONTROL);
 	while (!atomic_load(&hca->stop)) {
 		control_sleep(hca, soon);
 		park_work(PARK_CONTROL);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Parking the library's threads. See park.h. No state but the mutexes. */
+/* Parking the library's threads. See park.h. No state but the mutexes and the threads' numbers. */
 #include "hca/process/park.h"
 
 #include <time.h>
+#include <unistd.h>
 
 #include "base/sys.h"
 #include "hca/engine/engine.h"
@@ -16,6 +17,24 @@ struct mutex park_working[PARK_THREADS] = {
 	[PARK_CONTROL] = MUTEX_INITIALIZER(RANK_PARK_CONTROL),
 	[PARK_ENGINE] = MUTEX_INITIALIZER(RANK_PARK_ENGINE),
 };
+
+/* The threads' numbers; 0: it doesn't run. */
+static _Atomic pid_t park_number[PARK_THREADS];
+
+void park_join(enum park_thread thread)
+{
+	atomic_store_explicit(&park_number[thread], gettid(), memory_order_relaxed);
+}
+
+bool park_has(pid_t thread)
+{
+	bool has = false;
+
+	/* relaxed: a thread whose number isn't seen yet counts as one of the program's */
+	for (unsigned int i = 0; i < PARK_THREADS; i++)
+		has = has || atomic_load_explicit(&park_number[i], memory_order_relaxed) == thread;
+	return has;
+}
 
 /* Not analysed, as the functions below: whether a mutex is held depends on the result. */
 static bool park_one(enum park_thread thread, uint64_t until) NO_THREAD_SAFETY_ANALYSIS
@@ -48,6 +67,8 @@ void park_end(void) NO_THREAD_SAFETY_ANALYSIS
 
 void park_leave(void)
 {
+	for (unsigned int i = 0; i < PARK_THREADS; i++)
+		atomic_store_explicit(&park_number[i], 0, memory_order_relaxed);
 	mutex_init(&park_working[PARK_CONTROL], RANK_PARK_CONTROL);
 	mutex_init(&park_working[PARK_ENGINE], RANK_PARK_ENGINE);
 }

@@ -11,13 +11,21 @@
 #ifndef VERBENA_HCA_PROCESS_PARK_H
 #define VERBENA_HCA_PROCESS_PARK_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/mutex.h"
 
 enum park_thread { PARK_CONTROL, PARK_ENGINE, PARK_THREADS };
 
 extern struct mutex park_working[PARK_THREADS];
+
+/* For the thread itself, before all else: it is one that can be parked. */
+void park_join(enum park_thread thread);
+
+/* Whether the thread of this process is one of them. */
+bool park_has(pid_t thread);
 
 /* For the thread itself: it works from now on; it is about to sleep. */
 static inline void park_work(enum park_thread thread) ACQUIRE(park_working[thread])
