@@ -42,9 +42,8 @@
 #include "hca/verbs/xrc_follow.h"
 
 /* On a fabric: its path. False: out of memory. */
-static bool conn_find_way(struct local_conn *conn) REQUIRES(conn->qp->lock)
+static bool conn_find_way(struct local_conn *conn, const struct qp *qp) REQUIRES(qp->lock)
 {
-	const struct qp *qp = conn->qp;
 	struct membership *membership = qp->hca->membership;
 
 	if (!membership)
@@ -69,7 +68,7 @@ struct local_conn *local_conn_new(struct qp *qp, uint32_t slot) REQUIRES(qp->loc
 	if (conn->link) {
 		local_qp_init(&conn->core, qp->type, qp->ibv.qp_num, (uint8_t)qp->epoch,
 			      conn->link->self, &qp->sq, &qp->attr);
-		if (conn_find_way(conn))
+		if (conn_find_way(conn, qp))
 			return conn;
 	}
 	local_conn_free(conn);
