@@ -156,6 +156,17 @@ IS_CURRENT, INVALID_LID = 5, 7
 EINVAL = 22
 
 
+def disconnect_and_end(fabric, shells):
+    """The disconnection takes the path that is left, in both directions."""
+    one, other = shells
+    other.tell("end")
+    require(one.facts("disconnect") == {"error": 0}, "disconnect")
+    require(facts_of(other.line()) == {"error": 0}, "the peer's disconnection")
+    for shell in shells:
+        shell.end()
+    daemon_end(fabric)
+
+
 def over_connection(fabric):
     """The program that connected loads an alternate path over the connection (LAP, APR); its peer
     does nothing for that. The cut follows. What can't be loaded is refused, and harms nothing."""
@@ -192,13 +203,7 @@ def over_connection(fabric):
                 shell.facts("migration"))
     # The side that was connected to may not.
     require(other.facts("load", ONE, OTHER) == {"error": EINVAL}, "a LAP of the passive side")
-    # The disconnection takes the path that is left, in both directions.
-    other.tell("end")
-    require(one.facts("disconnect") == {"error": 0}, "disconnect")
-    require(facts_of(other.line()) == {"error": 0}, "the peer's disconnection")
-    for shell in shells:
-        shell.end()
-    daemon_end(fabric)
+    disconnect_and_end(fabric, shells)
 
 
 def two_ports(fabric):
@@ -236,12 +241,7 @@ def two_ports(fabric):
     require(facts_of(other.line()) == {"done": 40}, "what came")
     # The messages go by the other ports: no other way is left.
     require(load(0, 1) == {"event": "ROUTE_RESOLVED", "status": 0}, "load after the cut")
-    other.tell("end")
-    require(one.facts("disconnect") == {"error": 0}, "disconnect")
-    require(facts_of(other.line()) == {"error": 0}, "the peer's disconnection")
-    for shell in shells:
-        shell.end()
-    daemon_end(fabric)
+    disconnect_and_end(fabric, shells)
 
 
 def is_dissected(path):

@@ -202,7 +202,8 @@ static int fill_inline(const struct qp *qp, struct send_wqe *wqe, const struct i
 	for (int i = 0; i < n; i++) {
 		if (unlikely(length + sge[i].length > qp->sq.max_inline))
 			return EINVAL;
-		memcpy(wqe->data + length, (void *)(uintptr_t)sge[i].addr, sge[i].length);
+		if (sge[i].length) /* an empty segment's address may be 0: UCX */
+			memcpy(wqe->data + length, (void *)(uintptr_t)sge[i].addr, sge[i].length);
 		length += sge[i].length;
 	}
 	wqe->length = length;
