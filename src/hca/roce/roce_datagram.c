@@ -55,7 +55,7 @@ unsigned int roce_resume_datagrams(struct roce *roce, bool held)
 
 /* Enters the QP into `held`: the next pass resumes it. False: no thread polls, so it may be late.
  */
-static bool hold(struct qp *qp)
+static bool datagrams_hold(struct qp *qp)
 {
 	struct roce *roce = qp->hca->roce;
 
@@ -70,7 +70,7 @@ static bool hold(struct qp *qp)
 
 /* For a QP that has found this path's socket full: true: it will be resumed when there is room;
  * false: there is room by now. */
-static bool wait_for_room(struct qp *qp, const struct net_path *path)
+static bool datagrams_wait_for_room(struct qp *qp, const struct net_path *path)
 {
 	struct roce *roce = qp->hca->roce;
 
@@ -211,7 +211,7 @@ static enum step send_run(struct qp *qp, const struct send_wqe *wqe, const struc
 			net_end(&roce->tx);
 		}
 		lock_give(&roce->tx_lock);
-	} while (unlikely(full) && !wait_for_room(qp, &path));
+	} while (unlikely(full) && !datagrams_wait_for_room(qp, &path));
 	if (unlikely(full))
 		return STEP_WAIT;
 	qp->ud_psn++;
@@ -270,7 +270,7 @@ static bool waits_for_more(struct qp *qp, const struct send_wqe *wqe) REQUIRES(q
 	if (first || qp->ud_goes || engine_asleep(qp->hca) || !roce || roce_has_left(roce) ||
 	    count >= WORTH_PACKETS || count * (wqe->length + WIRE_BTH) >= WORTH_BYTES)
 		return false;
-	return hold(qp);
+	return datagrams_hold(qp);
 }
 
 static enum step roce_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
