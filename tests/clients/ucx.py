@@ -41,15 +41,16 @@ def finds_device(stage):
         require((name, "verbena0:1") in found, f"no {name}\n{tail(text)}")
 
 
-def measure(stage, address, *words, transports=None):
-    """A pair of ucx_perftest that ends well and has done all that was asked."""
+def measure(stage, address, *words, device=(), transports=None):
+    """A pair of ucx_perftest that ends well and has done all that was asked. `device`: words for
+    both (UCX 1.13's server has them from its client, 1.18's doesn't)."""
     port = PORTS.take()
     stages = getattr(stage, "hosts", [stage])
     for one in stages:
         one.environment.pop("UCX_TLS", None)
         if transports:
             one.environment["UCX_TLS"] = transports
-    command = ["ucx_perftest", *no_mpi(), "-p", port]
+    command = ["ucx_perftest", *no_mpi(), *device, "-p", port]
     texts = stage.pair(command, [*command, address, "-n", 300, *words], port, seconds=60)
     for text in texts:
         errors = [line for line in text.splitlines() if "UCX  ERROR" in line]
@@ -67,7 +68,7 @@ def one_host(suite, stage, who):
                            measure, stage, ADDRESS, "-t", test, "-s", size, transports=transports)
     for transport, test in TRANSPORT_TESTS:
         suite.case(f"{who}: {test} of {transport}", measure, stage, ADDRESS, "-t", test, "-s", 8,
-                   "-d", "verbena0:1", "-x", transport)
+                   device=("-d", "verbena0:1", "-x", transport))
 
 
 def two_hosts(suite, hosts, who):

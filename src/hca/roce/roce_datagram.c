@@ -70,7 +70,7 @@ static bool datagrams_hold(struct qp *qp)
 
 /* For a QP that has found this path's socket full: true: it will be resumed when there is room;
  * false: there is room by now. */
-static bool wait_for_room(struct qp *qp, const struct net_path *path)
+static bool datagrams_wait_for_room(struct qp *qp, const struct net_path *path)
 {
 	struct roce *roce = qp->hca->roce;
 
@@ -211,7 +211,7 @@ static enum step send_run(struct qp *qp, const struct send_wqe *wqe, const struc
 			net_end(&roce->tx);
 		}
 		lock_give(&roce->tx_lock);
-	} while (unlikely(full) && !wait_for_room(qp, &path));
+	} while (unlikely(full) && !datagrams_wait_for_room(qp, &path));
 	if (unlikely(full))
 		return STEP_WAIT;
 	qp->ud_psn++;
