@@ -8,6 +8,7 @@ usage: memory.py [WORD...]    the cases whose names have a WORD
 """
 import ctypes
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -182,7 +183,8 @@ def main():
         sys.exit(SKIPPED)
     suite = Suite("memory")
     suite.case("nothing is refused", refused, "plain", 2, "")
-    suite.case("a descriptor that comes late", refused, "late", 0, "a descriptor may be")
+    if platform.machine() == "x86_64":
+        suite.case("a descriptor that comes late", refused, "late", 0, "a pipe has data")
     suite.case("no memory files", refused, "seccomp", 0, "refuses memory files")
     suite.case("no descriptors", refused, "descriptors", 1, "descriptor")
     suite.case("no mappings", refused, "mappings", 1, "nearly used up|refused to map")

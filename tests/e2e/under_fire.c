@@ -294,8 +294,11 @@ static void step_take(struct owner *o)
 {
 	enum step step = chance(&o->random, STEPS);
 
-	/* Where system calls reach the region, they reach what is at its addresses. */
+	/* Where system calls reach the region, they reach what is at its addresses: so they do
+	 * after the fork of a program whose memory was converted. */
 	if (!o->mapped && (step == MOVE || step == CUT || step == REPLACE))
+		return;
+	if (step == FORK && o->kind == PRIVATE && o->given_count)
 		return;
 	counts->steps[step]++;
 	say(o, step_names[step]);

@@ -365,10 +365,16 @@ static void warden_reap(void)
 	warden.pid = 0;
 }
 
+/* Of the thread sanitizer's library, if that is in the process. */
+extern void __tsan_init(void) __attribute__((weak, visibility("default")));
+
 const char *warden_stop(void)
 {
 	static char folder[32]; /* the warden reads it */
 
+	/* It takes a child of a process with threads for broken as soon as the child has one. */
+	if (__tsan_init)
+		return "the thread sanitizer watches the process";
 	warden.program = getpid();
 	warden.caller = gettid();
 	warden.count = 0;
