@@ -8,13 +8,10 @@
  * and is killed when the first end has sent. The next daemon sends all.
  */
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "rig.h"
@@ -24,23 +21,6 @@ enum { SLOT_SHIFT = 14, BYTES = 512, SENDS = 6, LAST = 10, ANSWER = 32768, COUNT
 static void in_directory(char *path, size_t size, const char *name)
 {
 	snprintf(path, size, "%s/%s", getenv("VERBENA_RUNTIME_DIR"), name);
-}
-
-static void kill_daemon(struct rig *rig)
-{
-	char path[512], line[32] = "";
-
-	in_directory(path, sizeof(path), "verbenad.pid");
-	int fd = open(path, O_RDONLY);
-
-	CHECK(rig, fd >= 0 && read(fd, line, sizeof(line) - 1) > 0);
-	close(fd);
-	struct pollfd pidfd = {.fd = (int)syscall(SYS_pidfd_open, atoi(line), 0), .events = POLLIN};
-
-	CHECK(rig, pidfd.fd >= 0);
-	OK(rig, kill(atoi(line), SIGKILL));
-	CHECK(rig, poll(&pidfd, 1, -1) == 1);
-	close(pidfd.fd);
 }
 
 /* The event that tells the other end of this one is lost. */
@@ -71,7 +51,7 @@ static void to_rts(struct end *end)
 	end_rts(end);
 }
 
-/* Completes when it is in the ring, so this process has the link then. Nobody receives it. */
+/* Completes when it is in the ring, so this process has the link then. No QP receives it. */
 static void wait_for_link(struct end *uc)
 {
 	OK(uc->rig, end_send(uc, IBV_WR_SEND, 0, 0, 8, 0));
@@ -150,7 +130,7 @@ static void one_is_told(struct rig *rig, int told, int asker)
 	post_all(&end);
 	rig_sync(rig);
 	if (rig->role == told)
-		kill_daemon(rig);
+		rig_kill_daemon(rig);
 	expect_all(&end);
 	rig_sync(rig);
 	end_close(&uc);

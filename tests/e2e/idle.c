@@ -4,11 +4,9 @@
  * here, so that links end between, and during, most requests of these tests. See rig.h.
  */
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "rig.h"
@@ -124,23 +122,6 @@ static void a_connection_keeps_it(struct rig *rig)
 	}
 }
 
-static void kill_daemon(struct rig *rig)
-{
-	char path[512], line[32] = "";
-
-	snprintf(path, sizeof(path), "%s/verbenad.pid", getenv("VERBENA_RUNTIME_DIR"));
-	int fd = open(path, O_RDONLY);
-
-	CHECK(rig, fd >= 0 && read(fd, line, sizeof(line) - 1) > 0);
-	close(fd);
-	struct pollfd pidfd = {.fd = (int)syscall(SYS_pidfd_open, atoi(line), 0), .events = POLLIN};
-
-	CHECK(rig, pidfd.fd >= 0);
-	OK(rig, kill(atoi(line), SIGKILL));
-	CHECK(rig, poll(&pidfd, 1, -1) == 1);
-	close(pidfd.fd);
-}
-
 /* One end sends datagrams until one arrives: those that wait for a link may be dropped while the
  * next daemon starts. */
 static void deliver(struct rig *rig, struct end *end, int sender, uint64_t round)
@@ -177,7 +158,7 @@ static void the_daemon_is_gone(struct rig *rig)
 		end_pair(&end, rig, &options); /* needs a daemon, so there is one */
 		deliver(rig, &end, kill % 2, 0);
 		if (rig->role == RIG_A)
-			kill_daemon(rig);
+			rig_kill_daemon(rig);
 		for (uint64_t round = 1; round < AFTER; round++) {
 			usleep(GAP_US);
 			deliver(rig, &end, kill % 2, round);

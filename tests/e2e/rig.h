@@ -79,6 +79,8 @@ void rig_sync(struct rig *rig);
 /* Returns when all threads of another process are stopped, which SIGSTOP brings about some time
  * after kill() has returned. */
 void rig_await_stop(pid_t pid);
+/* Kills the daemon of tests/e2e/own-daemon, and waits for its end. */
+void rig_kill_daemon(struct rig *rig);
 
 /* Prints the message and ends the process. */
 _Noreturn void rig_fail(const struct rig *rig, const char *file, int line, const char *format, ...)

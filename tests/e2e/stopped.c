@@ -31,17 +31,9 @@
 #include <infiniband/verbs.h>
 
 #include "maps.h"
+#include "require.h"
 
 enum { PAGE = 4096, PAGES = 40, WORDS = PAGE / sizeof(uint64_t), COUNTERS = 2 };
-
-#define REQUIRE(condition)                                                                  \
-	do {                                                                                \
-		if (!(condition)) {                                                         \
-			fprintf(stderr, "line %d: not so: %s (%s)\n", __LINE__, #condition, \
-				strerror(errno));                                           \
-			_exit(1);                                                           \
-		}                                                                           \
-	} while (0)
 
 static struct shared {
 	_Atomic uint64_t word[PAGES][WORDS];

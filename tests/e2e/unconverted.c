@@ -29,6 +29,8 @@
 
 #include <infiniband/verbs.h>
 
+#include "require.h"
+
 enum { PAGE = 4096, REGIONS = 2, RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
 
 struct region {
@@ -41,15 +43,6 @@ struct region {
 static struct region regions[REGIONS];
 static struct ibv_pd *pd;
 static FILE *maps; /* open from the beginning: there may be no descriptor later */
-
-#define REQUIRE(condition)                                                                  \
-	do {                                                                                \
-		if (!(condition)) {                                                         \
-			fprintf(stderr, "line %d: not so: %s (%s)\n", __LINE__, #condition, \
-				strerror(errno));                                           \
-			_exit(1);                                                           \
-		}                                                                           \
-	} while (0)
 
 static bool is_converted(const void *at)
 {
