@@ -19,4 +19,7 @@ struct arrival {
 	uint32_t tag; /* a frame's: of the flow rule that took it */
 };
 
+/* What came of the short way of receiving a message: receive_whole(). */
+enum receive_outcome { RECEIVE_COMPLETED, RECEIVE_OTHERWISE, RECEIVE_FAULTED };
+
 #endif

@@ -93,7 +93,6 @@ static inline int receive_segments(const struct qp *qp, const struct recv_wqe *w
  * nothing; nothing has happened then, and the functions above find out what it is. RECEIVE_FAULTED:
  * the memory of the receive *wqe, which was taken (of an SRQ: copied to `room`), isn't mapped.
  */
-enum receive_outcome { RECEIVE_COMPLETED, RECEIVE_OTHERWISE, RECEIVE_FAULTED };
 enum receive_outcome receive_whole(struct qp *qp, const struct arrival *arrival,
 				   const uint8_t *payload, struct receive *room,
 				   const struct recv_wqe **wqe) REQUIRES(qp->lock);

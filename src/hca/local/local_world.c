@@ -585,19 +585,15 @@ int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote
 
 /* ------------------------------------------------------------------ receives */
 
-enum world_message world_receive_message(struct local_qp *lq, const struct ring_header *h,
-					 const uint8_t *payload, struct receive *room,
-					 const struct recv_wqe **wqe)
+enum receive_outcome world_receive_message(struct local_qp *lq, const struct ring_header *h,
+					   const uint8_t *payload, struct receive *room,
+					   const struct recv_wqe **wqe)
 {
 	const struct arrival arrival = record_arrival(h);
 	struct qp *qp = qp_of_local(lq);
 
-	_Static_assert((int)WORLD_RECEIVED == (int)RECEIVE_COMPLETED &&
-			       (int)WORLD_OTHERWISE == (int)RECEIVE_OTHERWISE &&
-			       (int)WORLD_FAULTED == (int)RECEIVE_FAULTED,
-		       "one meaning each");
 	lock_assert_held(&qp->lock);
-	return (enum world_message)receive_whole(qp, &arrival, payload, room, wqe);
+	return receive_whole(qp, &arrival, payload, room, wqe);
 }
 
 const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *room)

@@ -706,9 +706,9 @@ const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *r
 }
 
 /* As in the soft HCA, which takes the other way for what isn't ordinary; here also at random. */
-enum world_message world_receive_message(struct local_qp *lq, const struct ring_header *h,
-					 const uint8_t *payload, struct receive *room,
-					 const struct recv_wqe **wqe)
+enum receive_outcome world_receive_message(struct local_qp *lq, const struct ring_header *h,
+					   const uint8_t *payload, struct receive *room,
+					   const struct recv_wqe **wqe)
 {
 	struct qp *qp = qp_of(lq);
 	struct receive_queue *rq = qp->rq;
@@ -716,27 +716,27 @@ enum world_message world_receive_message(struct local_qp *lq, const struct ring_
 
 	if (world_head_bytes(lq) || rng_chance(&sim.rng, 30) || rq->tail == rq->head ||
 	    rq->back_count)
-		return WORLD_OTHERWISE;
+		return RECEIVE_OTHERWISE;
 	WORLD_MEMORY(memory, lq);
 	const struct receive *next = &rq->at[rq->tail % (2 * RECV_DEPTH)];
 
 	if (h->length > next->wqe.length)
-		return WORLD_OTHERWISE;
+		return RECEIVE_OTHERWISE;
 	*room = *next;
 	*wqe = &room->wqe;
 	int count = world_receive_segments(lq, *wqe, h->length, place);
 
 	/* Another QP of the SRQ may have taken it meanwhile. */
 	if (count < 0 || next != &rq->at[rq->tail % (2 * RECV_DEPTH)] || rq->tail == rq->head)
-		return WORLD_OTHERWISE;
+		return RECEIVE_OTHERWISE;
 	rq->tail++;
 	totals.short_ways++;
 	if (!world_scatter(lq, place, count, 0, payload, h->length))
-		return WORLD_FAULTED;
+		return RECEIVE_FAULTED;
 	const struct arrival arrival = record_arrival(h);
 
 	world_receive_complete(lq, *wqe, &arrival, IBV_WC_SUCCESS);
-	return WORLD_RECEIVED;
+	return RECEIVE_COMPLETED;
 }
 
 uint32_t world_head_bytes(const struct local_qp *lq)

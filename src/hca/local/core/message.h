@@ -40,17 +40,15 @@ static inline __attribute__((always_inline)) bool local_take_message(struct loca
 		return false;
 	if (unlikely(lq->type == IBV_QPT_XRC_RECV) && !world_aim(lq, record_qpn(h->dst)))
 		return false;
-	enum world_message outcome = world_receive_message(lq, h, payload, &buffer, &wqe);
+	enum receive_outcome outcome = world_receive_message(lq, h, payload, &buffer, &wqe);
 
-	if (unlikely(outcome == WORLD_OTHERWISE))
+	if (unlikely(outcome == RECEIVE_OTHERWISE))
 		return false;
 	lq->arrived_msn++;
-	if (likely(outcome == WORLD_RECEIVED)) {
-		lq->done_msn++;
-		local_owe_ack(lq);
-	} else {
+	if (likely(outcome == RECEIVE_COMPLETED))
+		local_request_done(lq);
+	else
 		local_fail_receive(lq, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
-	}
 	return true;
 }
 

@@ -38,13 +38,6 @@ void local_send_nak(struct local_qp *lq, uint32_t msn, enum ibv_wc_status status
 	local_answer(lq, REC_NAK, msn, status);
 }
 
-enum local_outcome local_request_done(struct local_qp *lq)
-{
-	lq->done_msn++;
-	local_owe_ack(lq);
-	return LOCAL_REQUEST_DONE;
-}
-
 /* Refuses request `msn`. An unreliable QP sends no answer, and the request counts as done. */
 enum local_outcome local_refuse_request(struct local_qp *lq, uint32_t msn,
 					enum ibv_wc_status status, int event)

@@ -202,13 +202,12 @@ int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote
 /* ------------------------------------------------------------------ receives */
 
 /* The short way of a SEND: takes the next receive, fills it with the message `h`, and completes it.
- * WORLD_OTHERWISE: the message or the receive is none of the ordinary ones, or its key grants
- * nothing. Nothing has happened then, and the calls below find out what it is. WORLD_FAULTED: the
+ * RECEIVE_OTHERWISE: the message or the receive is none of the ordinary ones, or its key grants
+ * nothing. Nothing has happened then, and the calls below find out what it is. RECEIVE_FAULTED: the
  * memory of the receive *wqe, which was taken, isn't mapped. [shared] */
-enum world_message { WORLD_RECEIVED, WORLD_OTHERWISE, WORLD_FAULTED };
-enum world_message world_receive_message(struct local_qp *lq, const struct ring_header *h,
-					 const uint8_t *payload, struct receive *room,
-					 const struct recv_wqe **wqe);
+enum receive_outcome world_receive_message(struct local_qp *lq, const struct ring_header *h,
+					   const uint8_t *payload, struct receive *room,
+					   const struct recv_wqe **wqe);
 /* Takes the next receive; NULL: there is none. It stays where it is, or is copied to `room`, until
  * the core's call ends; world_receive_keep() makes it valid beyond that. */
 const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *room);
