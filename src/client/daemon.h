@@ -187,8 +187,6 @@ int daemon_close_xrcd(struct daemon_conn *conn, uint32_t handle);
 /* As daemon_destroy_qp() for a handle of a target queue pair, and waits: when it returns, the queue
  * pair has ended for other processes as well, if it was the last handle. */
 int daemon_close_target(struct daemon_conn *conn, uint32_t handle);
-int daemon_create_xsrq(struct daemon_conn *conn, const struct ib_uverbs_create_xsrq *body,
-		       struct ib_uverbs_create_srq_resp *resp);
 int daemon_open_qp(struct daemon_conn *conn, uint32_t xrcd, uint32_t qpn, uint8_t type,
 		   uint32_t *handle);
 /* By handle, on a context's connection; by number, on the process's. The other is 0. */

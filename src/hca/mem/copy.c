@@ -18,8 +18,9 @@
 enum { BOUNCE_BYTES = 16384 };
 
 /* Copies of STRING_LEAST to STRING_MOST bytes are made by string instructions, which are quicker
- * than vectors where the bytes come from another core's cache. For longer ones glibc's choice is as
- * good. */
+ * than vectors where the bytes come from another core's cache: a SEND of 4 KiB through a ring takes
+ * 14 % less time. Where the bytes are in this core's caches, vectors are three times as quick (80
+ * ns for 4 KiB instead of 230). For longer ones glibc's choice is as good. */
 enum { STRING_LEAST = 768, STRING_MOST = 4096 };
 
 /* AMD's processors (Zen 4) execute string instructions fifteen times as slowly where `to` is less
@@ -70,7 +71,8 @@ static inline void vectors_copy(uint8_t *to, const uint8_t *from, size_t n)
 	out_end[-1] = last;
 }
 
-static inline void bytes_copy(uint8_t *to, const uint8_t *from, size_t n)
+/* Up to STRING_LEAST - 1 bytes. */
+static inline void short_copy(uint8_t *to, const uint8_t *from, size_t n)
 {
 	if (n >= 8 && n <= 16) { /* two words that may overlap */
 		uint64_t first, last;
@@ -83,8 +85,14 @@ static inline void bytes_copy(uint8_t *to, const uint8_t *from, size_t n)
 	}
 	if (n > 16 && n <= 64)
 		vectors_copy(to, from, n);
-	else if (n < STRING_LEAST)
+	else
 		vector_copy(to, from, n);
+}
+
+static inline void bytes_copy(uint8_t *to, const uint8_t *from, size_t n)
+{
+	if (n < STRING_LEAST)
+		short_copy(to, from, n);
 	else if (unlikely(string_move_is_slow()))
 		vector_copy_pieces(to, from, n);
 	else if (n > STRING_MOST)
@@ -95,6 +103,19 @@ static inline void bytes_copy(uint8_t *to, const uint8_t *from, size_t n)
 		string_move(to, from, n);
 }
 
+/* The same where the bytes are in this core's caches. */
+static inline void cached_copy(uint8_t *to, const uint8_t *from, size_t n)
+{
+	if (n < STRING_LEAST)
+		short_copy(to, from, n);
+	else if (n > STRING_MOST)
+		memcpy(to, from, n);
+	else
+		vector_copy_pieces(to, from, n);
+}
+
+typedef void copy_fn(uint8_t *to, const uint8_t *from, size_t n);
+
 /* Whether the list is one buffer of this process's, and [offset, offset + length) lies in it and
  * isn't empty, as with nearly every request. */
 static inline bool is_one_piece(const struct iovec *list, int count, size_t offset, size_t length)
@@ -103,13 +124,14 @@ static inline bool is_one_piece(const struct iovec *list, int count, size_t offs
 	       length <= list->iov_len - offset && !foreign_is(list->iov_base);
 }
 
-GUARDED static bool iovec_gather(void *to, const struct iovec *from, int count, size_t offset,
-				 size_t length)
+static inline __attribute__((always_inline)) bool gather_by(copy_fn *copy, void *to,
+							    const struct iovec *from, int count,
+							    size_t offset, size_t length)
 {
 	uint8_t *out = to;
 
 	if (likely(is_one_piece(from, count, offset, length))) {
-		bytes_copy(out, (const uint8_t *)from->iov_base + offset, length);
+		copy(out, (const uint8_t *)from->iov_base + offset, length);
 		return true;
 	}
 	for (int i = 0; i < count && length; i++) {
@@ -124,7 +146,7 @@ GUARDED static bool iovec_gather(void *to, const struct iovec *from, int count, 
 		const uint8_t *at = (const uint8_t *)from[i].iov_base + offset;
 
 		if (likely(!foreign_is(at)))
-			bytes_copy(out, at, n);
+			copy(out, at, n);
 		else if (!foreign_get(out, at, n))
 			return false;
 		out += n;
@@ -134,13 +156,14 @@ GUARDED static bool iovec_gather(void *to, const struct iovec *from, int count, 
 	return true;
 }
 
-GUARDED static bool iovec_scatter(const struct iovec *to, int count, size_t offset,
-				  const void *from, size_t length)
+static inline __attribute__((always_inline)) bool scatter_by(copy_fn *copy, const struct iovec *to,
+							     int count, size_t offset,
+							     const void *from, size_t length)
 {
 	const uint8_t *in = from;
 
 	if (likely(is_one_piece(to, count, offset, length))) {
-		bytes_copy((uint8_t *)to->iov_base + offset, in, length);
+		copy((uint8_t *)to->iov_base + offset, in, length);
 		return true;
 	}
 	for (int i = 0; i < count && length; i++) {
@@ -155,7 +178,7 @@ GUARDED static bool iovec_scatter(const struct iovec *to, int count, size_t offs
 		uint8_t *at = (uint8_t *)to[i].iov_base + offset;
 
 		if (likely(!foreign_is(at)))
-			bytes_copy(at, in, n);
+			copy(at, in, n);
 		else if (!foreign_put(at, in, n))
 			return false;
 		in += n;
@@ -163,6 +186,34 @@ GUARDED static bool iovec_scatter(const struct iovec *to, int count, size_t offs
 		offset = 0;
 	}
 	return true;
+}
+
+GUARDED static bool iovec_gather(void *to, const struct iovec *from, int count, size_t offset,
+				 size_t length)
+{
+	return gather_by(bytes_copy, to, from, count, offset, length);
+}
+
+GUARDED static bool iovec_scatter(const struct iovec *to, int count, size_t offset,
+				  const void *from, size_t length)
+{
+	return scatter_by(bytes_copy, to, count, offset, from, length);
+}
+
+/* Copies between flat memory and a list: what copy_by_guarded() guards. */
+typedef bool list_copy_fn(void *flat, const struct iovec *list, int count, size_t offset,
+			  size_t length);
+
+GUARDED static bool gather_cached(void *to, const struct iovec *from, int count, size_t offset,
+				  size_t length)
+{
+	return gather_by(cached_copy, to, from, count, offset, length);
+}
+
+GUARDED static bool scatter_cached(void *from, const struct iovec *to, int count, size_t offset,
+				   size_t length)
+{
+	return scatter_by(cached_copy, to, count, offset, from, length);
 }
 
 GUARDED static bool gather_ordered(void *to, const struct iovec *from, int count, size_t length)
@@ -228,6 +279,31 @@ bool copy_scatter(const struct iovec *to, int count, size_t offset, const void *
 
 	guard_leave();
 	return ok;
+}
+
+static bool copy_by_guarded(list_copy_fn *copy, void *flat, const struct iovec *list, int count,
+			    size_t offset, size_t length)
+{
+	guard_place_t place;
+
+	if (GUARD_SET(place))
+		return false;
+	guard_enter(place);
+	bool ok = copy(flat, list, count, offset, length);
+
+	guard_leave();
+	return ok;
+}
+
+bool copy_gather_cached(void *to, const struct iovec *from, int count, size_t offset, size_t length)
+{
+	return copy_by_guarded(gather_cached, to, from, count, offset, length);
+}
+
+bool copy_scatter_cached(const struct iovec *to, int count, size_t offset, const void *from,
+			 size_t length)
+{
+	return copy_by_guarded(scatter_cached, (void *)from, to, count, offset, length);
 }
 
 void copy_own(void *to, const void *from, size_t length)

@@ -24,6 +24,13 @@ bool copy_gather(void *to, const struct iovec *from, int count, size_t offset, s
 bool copy_scatter(const struct iovec *to, int count, size_t offset, const void *from, size_t length)
 	__attribute__((warn_unused_result));
 
+/* The same where the bytes are in this core's caches, as those of a packet are that was received,
+ * or is about to be sent, by a system call. Quicker there. */
+bool copy_gather_cached(void *to, const struct iovec *from, int count, size_t offset, size_t length)
+	__attribute__((warn_unused_result));
+bool copy_scatter_cached(const struct iovec *to, int count, size_t offset, const void *from,
+			 size_t length) __attribute__((warn_unused_result));
+
 /* Copies memory of the library's own, which is always mapped. */
 void copy_own(void *to, const void *from, size_t length);
 

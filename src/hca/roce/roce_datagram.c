@@ -140,7 +140,7 @@ static bool add_packet(struct net_sender *tx, const struct packet *packet,
 	uint8_t *at = net_room(tx);
 	uint32_t headers = packet_encode(packet, at);
 	uint32_t padding = packet_padding(packet->length);
-	bool ok = copy_gather(at + headers, local, count, 0, packet->length);
+	bool ok = copy_gather_cached(at + headers, local, count, 0, packet->length);
 
 	if (ok) {
 		memset(at + headers + packet->length, 0, padding);

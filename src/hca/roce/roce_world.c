@@ -33,7 +33,7 @@ static bool roce_fetch(void *owner, uint32_t count, uint32_t offset, uint8_t *to
 	lock_assert_held(&qp->lock);
 	int segments = sq_segments(qp, sq_at(&qp->sq, count), 0, local, &holds);
 
-	return segments >= 0 && copy_gather(to, local, segments, offset, n);
+	return segments >= 0 && copy_gather_cached(to, local, segments, offset, n);
 }
 
 static enum ibv_wc_status roce_check(void *owner, uint32_t count)
@@ -65,7 +65,7 @@ static bool roce_deliver(void *owner, uint32_t count, uint32_t offset, const uin
 		sq_segments(qp, sq_at(&qp->sq, count), IBV_ACCESS_LOCAL_WRITE, local, &holds);
 
 	(void)last; /* a READ's completion reports its end, so no byte has to be last */
-	return segments >= 0 && copy_scatter(local, segments, offset, from, n);
+	return segments >= 0 && copy_scatter_cached(local, segments, offset, from, n);
 }
 
 /* ------------------------------------------------------------------ receives */
@@ -101,7 +101,7 @@ static bool roce_place(void *owner, uint32_t offset, const uint8_t *from, uint32
 	int count = receive_segments(w->qp, &w->receive.wqe, offset + n, local, &holds);
 
 	(void)last;
-	return count >= 0 && copy_scatter(local, count, offset, from, n);
+	return count >= 0 && copy_scatter_cached(local, count, offset, from, n);
 }
 
 void roce_give_back(void *owner)
@@ -158,14 +158,24 @@ static uint64_t roce_resolve(struct qp *qp, uint64_t addr, uint32_t n, uint32_t 
 	return remote_resolve(qp, addr, n, rkey, right, holds);
 }
 
+/* Bytes of a WRITE; `last`: they end it, and their final byte is copied last. */
 static bool write_in(void *owner, uint64_t addr, uint32_t rkey, const uint8_t *from, uint32_t n,
 		     bool last)
 {
+	enum { LONG = 512 }; /* a second copy, of the last byte, doesn't count */
 	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
 	uint64_t at = roce_resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_WRITE, &holds);
 
-	return at && remote_write(at, from, n, last);
+	uint32_t body = n - last;
+	struct iovec piece = {(void *)from, body};
+
+	if (!at)
+		return false;
+	if (n < LONG || unlikely(foreign_is((void *)(uintptr_t)at)))
+		return remote_write(at, from, n, last);
+	return copy_gather_cached((void *)(uintptr_t)at, &piece, 1, 0, body) &&
+	       (!last || remote_write(at + body, from + body, 1, true));
 }
 
 static bool read_out(void *owner, uint64_t addr, uint32_t rkey, uint8_t *to, uint32_t n)
@@ -174,7 +184,9 @@ static bool read_out(void *owner, uint64_t addr, uint32_t rkey, uint8_t *to, uin
 	HAZARD_SCOPE(holds, qp);
 	uint64_t at = roce_resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_READ, &holds);
 
-	return at && remote_read(at, to, n);
+	struct iovec piece = {(void *)(uintptr_t)at, n};
+
+	return at && copy_gather_cached(to, &piece, 1, 0, n);
 }
 
 static bool roce_atomic(void *owner, uint64_t addr, uint32_t rkey, bool is_swap,
