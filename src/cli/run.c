@@ -4,9 +4,9 @@
  * librdmacm.so.1.
  *
  * Sets the environment (launch.h), shows the devices in /sys/class/infiniband and /dev/infiniband
- * (devices.h), and becomes the program by exec. Of `verbena run` only the processes remain that keep
- * files of /sys/class up to date: a port's counters (port_counters.h), and for a node of a fabric
- * all of them (follower.h). One thread.
+ * (devices.h), and becomes the program by exec. Of `verbena run` only the processes remain that
+ * keep files of /sys/class up to date: a port's counters (port_counters.h), and for a node of a
+ * fabric all of them (follower.h). One thread.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -129,8 +129,8 @@ const struct cli_command command_run = {
 		"LD_LIBRARY_PATH. In /sys/class/infiniband and /dev/infiniband it sees the "
 		"devices,\n"
 		"in a mount namespace of its own. The daemon is started when there is none.\n\n"
-		"      --fast-memory  make private memory shareable at its registration, where that\n"
-		"                     is safe: see VERBENA_MEMORY in verbena(7)\n"
+		"      --fast-memory  make private memory shareable at its registration, where\n"
+		"                   that is safe: see VERBENA_MEMORY in verbena(7)\n"
 		"      --no-sysfs   leave /sys/class and /dev as they are; no namespace\n"
 		"      --node NODE  the node of the fabric (see `verbena fabric') that it is on\n"
 		"  -h, --help       show this\n\n"

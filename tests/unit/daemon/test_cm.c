@@ -980,16 +980,12 @@ static void test_lengths(void **state)
 
 static void test_unsupported(void **state)
 {
-	static const uint32_t none[] = {RDMA_USER_CM_CMD_BIND_IP,
-					RDMA_USER_CM_CMD_RESOLVE_IP,
-					RDMA_USER_CM_CMD_QUERY_ROUTE,
-					RDMA_USER_CM_CMD_GET_EVENT,
-					RDMA_USER_CM_CMD_GET_OPTION,
-					RDMA_USER_CM_CMD_JOIN_IP_MCAST,
-					RDMA_USER_CM_CMD_JOIN_MCAST + 1,
-					0x7f,
-					PROTO_CM_WRITE_EVENT + 1,
-					UINT32_MAX};
+	static const uint32_t none[] = {
+		RDMA_USER_CM_CMD_BIND_IP,	 RDMA_USER_CM_CMD_RESOLVE_IP,
+		RDMA_USER_CM_CMD_QUERY_ROUTE,	 RDMA_USER_CM_CMD_GET_EVENT,
+		RDMA_USER_CM_CMD_GET_OPTION,	 RDMA_USER_CM_CMD_JOIN_IP_MCAST,
+		RDMA_USER_CM_CMD_JOIN_MCAST + 1, 0x7f,
+		PROTO_CM_WRITE_EVENT + 1,	 UINT32_MAX};
 	struct client c;
 	uint8_t zeros[512] = {0};
 

@@ -157,8 +157,8 @@ static enum local_outcome execute_flush_request(struct local_qp *lq, const struc
 }
 
 /* Atomics and ATOMIC WRITE: changes the word. `right` is what the request needs. False: it is
- * refused, and *outcome says what becomes of it. (A peer that breaks the rules asks on a UC QP, too,
- * where a refused request counts as done.) */
+ * refused, and *outcome says what becomes of it. (A peer that breaks the rules asks on a UC QP,
+ * too, where a refused request counts as done.) */
 static bool execute_on_word(struct local_qp *lq, const struct ring_header *h,
 			    const struct record_atomic *op, uint32_t right, uint64_t *old,
 			    enum local_outcome *outcome)
