@@ -165,7 +165,7 @@ EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct device_choice choice = device_choice_get();
-	struct proto_device info[DEVICES_MAX];
+	struct proto_device info[DEVICES_MAX] = {0};
 	int count = 0;
 
 	if (num_devices)

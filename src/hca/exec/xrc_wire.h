@@ -55,7 +55,8 @@ void xrc_wire_drop(struct stand_in *si) REQUIRES(si->qp.lock);
 
 /* Takes a packet from the queue pair's peer: executes it, or passes it on. */
 enum roce_drop xrc_wire_packet(struct qp *qp, const struct packet *packet) REQUIRES(qp->lock);
-/* Goes on with packets that waited. */
+/* Goes on with packets that waited. (roce.h has it again, for an inline function:
+ * NOLINTNEXTLINE(readability-redundant-declaration)) */
 void xrc_wire_go_on(struct qp *qp) REQUIRES(qp->lock);
 /* Handles REC_XRC_PACKET and REC_XRC_STRANGER. */
 void xrc_wire_record(struct hca *hca, struct link *link, const struct ring_header *h,

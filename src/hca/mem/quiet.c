@@ -315,7 +315,7 @@ static bool policy_is_plain(uintptr_t at)
 	struct policy own, its;
 
 	return !policy_get(&own, NULL) || !policy_get(&its, (const void *)at) ||
-	       !memcmp(&own, &its, sizeof(own));
+	       (own.mode == its.mode && !memcmp(own.nodes, its.nodes, sizeof(own.nodes)));
 }
 
 /* What is known of the mappings from `at` on. */

@@ -96,7 +96,7 @@ static bool page_may_be_a_files(uint64_t at)
 
 enum proto_reach shared_find(const void *addr, uint64_t length, uint64_t *print)
 {
-	struct shared_piece pieces[SHARED_PIECES];
+	struct shared_piece pieces[SHARED_PIECES] = {0};
 	uint64_t start = (uintptr_t)addr;
 	struct proc_maps maps;
 

@@ -81,7 +81,7 @@ static long direct_call(long number, long a, long b, long c, long d)
 
 static uint64_t direct_now_ns(void)
 {
-	struct timespec now;
+	struct timespec now = {0};
 
 	direct_call(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0);
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
@@ -182,7 +182,7 @@ static long thread_trace(pid_t thread)
  * are read by the kernel's call, as in base/lines.c, whose functions set errno. */
 static long new_threads_trace(const char *folder)
 {
-	char buffer[1024] __attribute__((aligned(8)));
+	char buffer[1024] __attribute__((aligned(8))) = {0};
 	long n = 0, err = 0;
 	long fd = direct_call(SYS_openat, AT_FDCWD, (long)folder,
 			      O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
