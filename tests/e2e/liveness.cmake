@@ -36,6 +36,13 @@ verbena_script_test(e2e.lease_wire TIMEOUT 300 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-network
 	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:lease> -c wire timers_after_arming)
 
+# READs that one call executes, and that wait for each other.
+add_executable(gather gather.c rig.c end.c)
+target_link_libraries(gather PRIVATE ibverbs Threads::Threads)
+set_target_properties(gather PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+verbena_script_test(e2e.gather TIMEOUT 300 LABELS e2e
+	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:gather> -c local)
+
 # Links that only one of the two processes gets, because the daemon is killed.
 if(NOT VERBENA_SANITIZE)
 	add_library(lost_event MODULE lost_event.c)

@@ -102,7 +102,7 @@ enum {
 	SPARE_NS = 100000, /* and before this time more */
 	WATCH_NS = PET_NS + SPARE_NS,
 	SURE_NS = 200000, /* a thread that polls has polled in this time */
-	PET_POLLS = 8,	  /* polls between two looks at the clock, unless polls take long */
+	PET_POLLS = 8,	  /* polls between two looks at the clock, fewer if polls take long */
 	FAST_POLLS = 64,  /* the same of a fast poller: a look takes as long as an empty poll */
 	FAST_NS = 250,	  /* a fast poller's polls take less, on average between two looks */
 	PATIENCE_NS = 1000000, /* of empty polls, before the poller naps */
@@ -131,7 +131,6 @@ struct poller {
 	uint64_t since;		/* ns, when the waiting began; 0: it has not */
 	unsigned int unclocked; /* polls that are left until it looks at the clock again */
 	unsigned int stride;	/* how many these were at first */
-	bool slow;		/* polls take long: look at the clock with the next one again */
 	bool found_none;	/* since it looked at the clock */
 	bool fast;		/* it polls fast and finds nothing: every other pass is left out */
 	bool left_out;		/* the last one was */
@@ -289,16 +288,26 @@ static void watchdog_set(const struct hca *hca, uint64_t ns)
 		log_error("engine's watchdog: %s", strerror(errno));
 }
 
+/* How many polls take half of SPARE_NS, if `polls` took `ns`: between 1 and PET_POLLS. A poll of a
+ * program that does much for each completion takes long. */
+static unsigned int slow_stride(unsigned int polls, uint64_t ns)
+{
+	uint64_t in_time = polls * (uint64_t)(SPARE_NS / 2) / (ns + 1);
+
+	if (in_time < 1)
+		return 1;
+	return in_time < PET_POLLS ? (unsigned int)in_time : PET_POLLS;
+}
+
 /* Called by the lease's holder as it polls: re-arms the watchdog every PET_NS. */
 static void watchdog_pet(const struct hca *hca, struct poller *p)
 {
 	uint64_t now = now_ns(), past = now - p->clocked;
 	bool fast = past < (uint64_t)p->stride * FAST_NS;
 
-	p->slow = past > SPARE_NS;
 	p->fast = fast && p->found_none;
 	p->found_none = true;
-	p->stride = p->unclocked = fast ? FAST_POLLS : PET_POLLS;
+	p->stride = p->unclocked = fast ? FAST_POLLS : slow_stride(p->stride, past);
 	p->clocked = now;
 	if (now - p->petted < PET_NS)
 		return;
@@ -326,6 +335,7 @@ void engine_poll(struct hca *hca, const struct cq *cq)
 	struct poller *p = &poller;
 	unsigned int n = 0, looked = 1;
 
+	cq_unanswered = 0;
 	if (p->fast && (p->left_out = !p->left_out))
 		return;
 	if (unlikely(p->empty >= YIELD_AFTER)) {
@@ -343,7 +353,7 @@ void engine_poll(struct hca *hca, const struct cq *cq)
 
 	p->fast = p->fast && !asleep;
 	p->unclocked -= p->unclocked > 0;
-	if (unlikely(!p->unclocked || p->slow) && !asleep && likely(hca->watchdog >= 0))
+	if (unlikely(!p->unclocked) && !asleep && likely(hca->watchdog >= 0))
 		watchdog_pet(hca, p);
 	pace_poll(hca);
 	if (n) {

@@ -819,7 +819,9 @@ void link_send_last(struct link *link)
 		engine_poll(link->hca, NULL); /* its passes move the backlog */
 }
 
-void link_wait(struct link *link, struct qp *qp)
+/* Enters the QP among those that the engine resumes. Returns `consumed` when the ring was found
+ * full. */
+static uint32_t join_waiters(struct link *link, struct qp *qp) REQUIRES(qp->lock)
 {
 	/* A UD QP that gave up a datagram to one peer may have to wait for another peer's link.
 	 * Only the former link's lock guards its place among the waiters there. */
@@ -837,11 +839,24 @@ void link_wait(struct link *link, struct qp *qp)
 	 * sees the waiter, or this thread sees that it sleeps, or the armed CQ; a peer that makes
 	 * room rings, or this thread sees the room. */
 	atomic_thread_fence(memory_order_seq_cst);
+	return full_at;
+}
+
+void link_wait(struct link *link, struct qp *qp)
+{
+	uint32_t full_at = join_waiters(link, qp);
+
 	/* If the peer made room, or the link came up, and this process's engine looked for waiters
 	 * before this QP was among them, the engine would not look again. */
 	if (link_is(link, LINK_UP) && engine_wants_kicks(qp->hca) &&
 	    ring_consumed(&link->tx) != full_at)
 		engine_kick(qp->hca);
+}
+
+bool link_await_poll(struct link *link, struct qp *qp)
+{
+	join_waiters(link, qp);
+	return !engine_asleep(qp->hca);
 }
 
 void link_unwait(struct qp *qp)

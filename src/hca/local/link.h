@@ -383,6 +383,9 @@ void link_control(struct link *link, const struct ring_header *header, const voi
 /* Has the engine resume the QP when the link is up or the ring has room. The caller holds
  * qp.lock. */
 void link_wait(struct link *link, struct qp *qp) REQUIRES(qp->lock);
+/* Has the engine resume the QP with its next pass. False: no thread polls, so none may come soon.
+ */
+bool link_await_poll(struct link *link, struct qp *qp) REQUIRES(qp->lock);
 
 /* Takes the QP off the list of waiters of its link, if it is on it. The caller holds qp.lock. */
 void link_unwait(struct qp *qp) REQUIRES(qp->lock);

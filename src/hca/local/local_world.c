@@ -183,6 +183,32 @@ void world_ring_wait(struct local_qp *lq)
 	link_wait(link_from(lq), qp);
 }
 
+/*
+ * READs that wait for each other. A program that has got several completions by one poll is likely
+ * to answer each by a READ (UCX's rendezvous does), so a READ waits as long as there may be more.
+ * The QP is among the link's waiters, which the next poll of an empty CQ resumes, or the engine
+ * thread's next look at the lease. So it happens only while some thread polls, and not if the
+ * program may go to sleep instead: the send CQ isn't armed. engine_release() resumes the QP if the
+ * CQ is armed, and end_lease() if no thread polls any more.
+ */
+inline bool world_may_gather(const struct local_qp *lq)
+{
+	(void)lq;
+	return cq_unanswered != 0;
+}
+
+bool world_gathers(struct local_qp *lq)
+{
+	struct qp *qp = qp_of_local(lq);
+	struct hca *hca = qp->hca;
+
+	cq_unanswered--;
+	if (engine_asleep(hca) || hca->watchdog < 0 || cq_owes_any(qp->send_cq))
+		return false;
+	lock_assert_held(&qp->lock);
+	return link_await_poll(link_from(lq), qp);
+}
+
 /* ------------------------------------------------------------------ published entries */
 
 /* The link was seen UP in this call of the core. */
@@ -551,6 +577,13 @@ int world_peer_get(struct local_qp *lq, const struct mr_view *view, uint64_t the
 	if (!here)
 		return copy_from_process(&link_from(lq)->process, there, local, count, length);
 	return mapped_result(lq, copy_scatter(local, count, 0, here, length));
+}
+
+int world_peer_get_several(struct local_qp *lq, const struct iovec *remote, int reads,
+			   const struct iovec *local, int count, size_t length)
+{
+	return copy_lists_from_process(&link_from(lq)->process, remote, reads, local, count,
+				       length);
 }
 
 int world_peer_atomic(struct local_qp *lq, const struct mr_view *view, uint64_t there,

@@ -33,6 +33,7 @@
 #include "hca/verbs/event.h"
 
 _Thread_local uint32_t cq_taken;
+_Thread_local uint32_t cq_unanswered;
 
 static inline bool cq_empty(const struct cq *cq)
 {
@@ -166,6 +167,7 @@ static int take_batch(struct cq *cq, int count, struct ibv_wc *wc)
 	atomic_store_explicit(&cq->tail, tail + n, memory_order_relaxed);
 	lock_give(&cq->lock);
 	cq_taken += n;
+	cq_unanswered = n ? n - 1 : 0;
 	return n;
 }
 

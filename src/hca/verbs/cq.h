@@ -175,6 +175,11 @@ static inline __attribute__((always_inline)) bool cq_add(struct cq *cq, const st
 /* Counts the completions that the calling thread has polled: a sign of work (engine.h). */
 extern _Thread_local uint32_t cq_taken
 	__attribute__((tls_model("initial-exec"), visibility("hidden")));
+/* Of the completions that the calling thread got by its last poll, how many it is still likely to
+ * answer by a READ each, one after another (local_world.c): all but the first, and one less for
+ * each READ that has waited since. 0 while the thread polls. */
+extern _Thread_local uint32_t cq_unanswered
+	__attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* ---- moderation (cq_moderation.c) */
 /* 0 or EINVAL, as ibv_modify_cq(3) says. */

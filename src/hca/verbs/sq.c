@@ -233,10 +233,16 @@ static int fill_segments(const struct qp *qp, struct send_wqe *wqe, const struct
  * returns: no request is in its way, and the carrier copies straight to the peer. So a program that
  * sends from memory which isn't registered may save a copy.
  */
-static bool may_borrow(const struct qp *qp) REQUIRES(qp->lock)
+static bool may_borrow(struct qp *qp) REQUIRES(qp->lock)
 {
-	return qp->type == IBV_QPT_RC && qp->carrier->executes_at_post &&
-	       qp->state == IBV_QPS_RTS && qp->sq.next == qp->sq.head && !qp->pace;
+	if (qp->type != IBV_QPT_RC || !qp->carrier->executes_at_post || qp->state != IBV_QPS_RTS ||
+	    qp->pace)
+		return false;
+	if (qp->sq.next != qp->sq.head) { /* perhaps by READs that wait for further ones */
+		cq_unanswered = 0;
+		sq_run(qp);
+	}
+	return qp->sq.next == qp->sq.head && qp->state == IBV_QPS_RTS;
 }
 
 static int wqe_borrow(struct qp *qp, struct send_wqe *wqe, const struct ibv_send_wr *wr)

@@ -130,6 +130,8 @@ static bool totals_print(void)
 		{"lost in a fabric", totals.losses},
 		{"records mutated", totals.hostile},
 		{"acks carried", totals.carried},
+		{"reads that waited", totals.gathered},
+		{"reads by one call", totals.together},
 		{"full rings", totals.ring_full},
 		{"no receive", totals.rnr},
 		{"no tag at first", totals.unmatched},

@@ -107,6 +107,8 @@ static uint8_t random_opcode(const struct qp *qp)
 	static const uint8_t uc[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE,
 				     IBV_WR_RDMA_WRITE_WITH_IMM};
 
+	if (qp->type == IBV_QPT_RC && sim.plan.reads && rng_chance(&sim.rng, sim.plan.reads))
+		return IBV_WR_RDMA_READ;
 	return qp->type == IBV_QPT_RC ? rc[rng_below(&sim.rng, sizeof(rc))]
 				      : uc[rng_below(&sim.rng, sizeof(uc))];
 }

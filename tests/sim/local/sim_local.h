@@ -107,7 +107,8 @@ struct plan {
 	uint32_t long_receives; /* that reach beyond their region */
 	uint32_t borrow;	/* thousandths of requests that lend their memory, if allowed */
 	uint32_t windows;	/* thousandths of requests on windows */
-	uint32_t flushes;	/* thousandths of requests that are FLUSH, if no window's */
+	uint32_t reads;	  /* thousandths of RC's requests that are READs whatever the dice say */
+	uint32_t flushes; /* thousandths of requests that are FLUSH, if no window's */
 	uint32_t in_files, imported; /* thousandths of regions */
 	uint32_t receives;	     /* thousandths of actions that post a receive */
 	uint32_t no_hold;	     /* thousandths of world_hold() calls that fail */
@@ -558,7 +559,7 @@ struct totals {
 		drains, drained_late, lent, not_lent, forks, child_requests, mapped, imported,
 		refused_in_part, binds, windows_later, invalidated_by_peer, through_windows,
 		mapped_windows, wrong_windows, unmatched, short_ways, carried, flushed_here,
-		flushed_by_peer, flushes_refused;
+		gathered, together, flushed_by_peer, flushes_refused;
 };
 extern struct totals totals;
 

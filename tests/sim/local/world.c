@@ -109,6 +109,21 @@ void world_ring_wait(struct local_qp *lq)
 	link_wait(qp_of(lq)->link, qp_of(lq)->index);
 }
 
+bool world_may_gather(const struct local_qp *lq)
+{
+	return qp_of(lq)->link->state == SIM_LINK_UP && rng_chance(&sim.rng, 300);
+}
+
+bool world_gathers(struct local_qp *lq)
+{
+	struct link *link = qp_of(lq)->link;
+
+	link_wait(link, qp_of(lq)->index);
+	engine_kick(link->process);
+	totals.gathered++;
+	return true;
+}
+
 /* ------------------------------------------------------------------ published entries */
 
 /* Returns the peer's published entry. The entry of a dead process stays as it was, and mappings
@@ -639,6 +654,46 @@ int world_peer_get(struct local_qp *lq, const struct mr_view *view, uint64_t the
 		return why_failed(qp);
 	oracle_moved(r, (uint32_t)length);
 	return move(local, count, 0, flat, length, COPY_WRITES, "world_peer_get") ? 0 : -EFAULT;
+}
+
+/* The request `i` places behind the next one. */
+static struct request *following(const struct qp *qp, int i)
+{
+	return oracle_get((uint32_t)sq_at(&qp->sq, qp->sq.next + i)->wr_id);
+}
+
+int world_peer_get_several(struct local_qp *lq, const struct iovec *remote, int reads,
+			   const struct iovec *local, int count, size_t length)
+{
+	uint8_t flat[BLOCK];
+	struct qp *qp = qp_of(lq);
+	int err = copy_denied(qp);
+	size_t at = 0;
+
+	task_yield("world_peer_get_several");
+	if (err)
+		return err;
+	for (int i = 0; i < reads; at += remote[i++].iov_len) {
+		size_t n = remote[i].iov_len;
+
+		if (!memory_copy((uint64_t)(uintptr_t)remote[i].iov_base, flat, n, COPY_READS,
+				 "world_peer_get_several"))
+			return why_failed(qp);
+		if (!move(local, count, at, flat, n, COPY_WRITES, "world_peer_get_several"))
+			return -EFAULT;
+	}
+	if (at != length)
+		fail("%d READs by one call are of %zu bytes, not of %zu", reads, at, length);
+	/* They count if all could be copied. */
+	for (int i = 0; i < reads; i++) {
+		uint32_t n = (uint32_t)remote[i].iov_len;
+
+		oracle_meets(following(qp, i), lq->peer_epoch);
+		oracle_reading(following(qp, i), 0, n);
+		oracle_moved(following(qp, i), n);
+	}
+	totals.together += reads;
+	return 0;
 }
 
 bool world_peer_mapped(struct local_qp *lq, const struct mr_view *view)

@@ -243,6 +243,90 @@ execute_onesided(struct local_qp *lq, const struct send_wqe *wqe, bool write)
 	return likely(!err) ? status : copy_status(lq, wqe, err, local, count);
 }
 
+/* ------------------------------------------------------------------ several READs by one call */
+
+/*
+ * A call of the kernel costs as much as copying 8 KiB. So the READs at the queue's head that name
+ * one region, which isn't mapped here, are executed by one call. It copies them in order, and all
+ * of them count only if it copies all; else each is executed by itself, which finds out what is
+ * wrong with it.
+ */
+enum { RUN_BYTES = 1 << 20 /* for which a deregistration may have to wait */ };
+
+struct read_run {
+	struct iovec remote[LOCAL_RUN], local[LIMIT_SGE];
+	uint32_t reads, segments;
+	size_t length;
+};
+
+/* Adds a request for the region `view`, if it is one of the run. */
+static bool run_add(struct local_qp *lq, const struct send_wqe *wqe, const struct mr_view *view,
+		    struct read_run *run)
+{
+	if (wqe->opcode != IBV_WR_RDMA_READ || !wqe->length ||
+	    run->length + wqe->length > RUN_BYTES || run->segments + wqe->num_sge > LIMIT_SGE ||
+	    !mr_covers(view, wqe->remote_addr, wqe->length) ||
+	    world_link_prefers_ring(lq, wqe->length))
+		return false;
+	int count =
+		world_request_segments(lq, wqe, IBV_ACCESS_LOCAL_WRITE, run->local + run->segments);
+
+	if (unlikely(count < 0))
+		return false;
+	run->remote[run->reads++] =
+		(struct iovec){(void *)(uintptr_t)(wqe->remote_addr + view->offset), wqe->length};
+	run->segments += count;
+	run->length += wqe->length;
+	return true;
+}
+
+/* Whether the READ at the queue's head may be the first one of a run, after its hazard was set:
+ * then *view is its region. */
+static bool run_begins(struct local_qp *lq, const struct send_wqe *wqe, struct mr_view *view)
+{
+	const char *why;
+
+	return check_grant(lq, wqe, wqe->length, IBV_ACCESS_REMOTE_READ, view, &why) ==
+		       IBV_WC_SUCCESS &&
+	       !why && !(view->access & PUB_MR_MOVING) && !(view->pd & PUB_MR_WINDOW) &&
+	       !world_peer_mapped(lq, view);
+}
+
+bool local_has_runs(const struct local_qp *lq)
+{
+	return !lq->self && lq->type == IBV_QPT_RC && !lq->routed && lq->state == IBV_QPS_RTS;
+}
+
+uint32_t local_read_run(struct local_qp *lq)
+{
+	uint32_t place = lq->sq->next;
+	const struct send_wqe *first = sq_at(lq->sq, place);
+	WORLD_MEMORY(memory, lq);
+	struct mr_view view;
+	struct read_run run;
+
+	if (likely(!is_followed(lq, first)) || !local_has_runs(lq) || !first->length)
+		return 0;
+	hazard_of_list(lq, first->rkey);
+	if (!run_begins(lq, first, &view))
+		return 0;
+	run.reads = run.segments = 0;
+	run.length = 0;
+	while (place != lq->sq->head && run.reads < LOCAL_RUN &&
+	       sq_at(lq->sq, place)->rkey == first->rkey &&
+	       run_add(lq, sq_at(lq->sq, place), &view, &run))
+		place++;
+	if (run.reads < 2)
+		return 0;
+	int err = world_peer_get_several(lq, run.remote, (int)run.reads, run.local,
+					 (int)run.segments, run.length);
+
+	local_hazard_clear(lq);
+	return likely(!err) ? run.reads : 0;
+}
+
+/* ------------------------------------------------------------------ one request */
+
 enum ibv_wc_status local_write_to_peer(struct local_qp *lq, const struct send_wqe *wqe)
 {
 	return execute_onesided(lq, wqe, true);

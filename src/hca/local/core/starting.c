@@ -469,6 +469,31 @@ static enum step start_by_peer(struct local_qp *lq, struct send_wqe *wqe, enum r
 	return STEP_DONE;
 }
 
+/* The largest READ that waits for others: for a larger one they save too little. */
+enum { GATHERED_BYTES = 128 << 10 };
+
+/* Whether the READ at the queue's head, behind which there are only READs, waits for further ones,
+ * with which it is executed by one call. */
+static bool read_gathers(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	const struct send_wqe *newest = sq_at(lq->sq, lq->sq->head - 1);
+
+	return lq->sq->head - lq->sq->next < LOCAL_RUN && newest->opcode == IBV_WR_RDMA_READ &&
+	       newest->rkey == wqe->rkey && newest->length <= GATHERED_BYTES &&
+	       local_has_runs(lq) && !local_region_is_mapped(lq, wqe) && world_gathers(lq);
+}
+
+/* Executes the READ at the queue's head with those behind it. False: it is to be executed by
+ * itself. */
+static bool read_several(struct local_qp *lq)
+{
+	uint32_t count = local_read_run(lq);
+
+	for (uint32_t i = 0; i < count; i++)
+		local_complete(lq, sq_at(lq->sq, lq->sq->next), IBV_WC_SUCCESS);
+	return count;
+}
+
 static enum step start_read(struct local_qp *lq, struct send_wqe *wqe)
 {
 	const struct record_remote remote = {wqe->remote_addr, wqe->rkey, wqe->length};
@@ -477,6 +502,10 @@ static enum step start_read(struct local_qp *lq, struct send_wqe *wqe)
 	if (likely(!by_ring && (lq->self || world_link_guarded(lq)))) {
 		if (local_has_outstanding(lq))
 			return STEP_WAIT;
+		if (unlikely(world_may_gather(lq)) && read_gathers(lq, wqe))
+			return STEP_WAIT;
+		if (read_several(lq))
+			return STEP_DONE;
 		request_begins(lq, wqe);
 		enum ibv_wc_status status = local_read_from_peer(lq, wqe);
 

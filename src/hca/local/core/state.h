@@ -56,6 +56,12 @@ bool local_may_write(struct local_qp *lq, const struct send_wqe *wqe);
 /* Execute the request. The status of its completion, or LOCAL_ASK_PEER. */
 enum ibv_wc_status local_write_to_peer(struct local_qp *lq, const struct send_wqe *wqe);
 enum ibv_wc_status local_read_from_peer(struct local_qp *lq, const struct send_wqe *wqe);
+/* Executes the READ at the queue's head and those behind it by one call, LOCAL_RUN at most. How many
+ * were executed, all with success; 0: the first is to be executed by itself. */
+enum { LOCAL_RUN = 16 };
+uint32_t local_read_run(struct local_qp *lq);
+/* Whether the QP's READs may be executed so. */
+bool local_has_runs(const struct local_qp *lq);
 /* An atomic, or ATOMIC WRITE, on memory that is mapped in this process: `op` has what its record
  * would have. On this process's own memory never LOCAL_ASK_PEER. */
 enum ibv_wc_status local_atomic_here(struct local_qp *lq, const struct send_wqe *wqe,

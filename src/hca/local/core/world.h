@@ -83,6 +83,11 @@ bool world_peer_runs(const struct local_qp *lq);
 /* Whether a thread of the peer's process may still copy from this process's memory: until the peer
  * has left the link (link_part.h), also if the link isn't up here any more. [shared] */
 bool world_peer_may_copy(const struct local_qp *lq);
+/* Whether the program, which posts a READ, is likely to post more before it polls again. */
+bool world_may_gather(const struct local_qp *lq);
+/* It is to wait for them: has local_qp_resume() called when the program polls, or soon if it
+ * doesn't. False: that can't be. */
+bool world_gathers(struct local_qp *lq);
 /* The position up to which the link's ring has been read. The link is up, here and below. */
 uint32_t world_ring_mark(const struct local_qp *lq);
 /* Whether records that were in the ring at `mark` may still be unread. */
@@ -189,6 +194,10 @@ int world_peer_put(struct local_qp *lq, const struct mr_view *view, uint64_t the
 /* Copies from there to our segments. */
 int world_peer_get(struct local_qp *lq, const struct mr_view *view, uint64_t there,
 		   const struct iovec *local, int count, size_t length);
+/* Executes the next READs by one call: the first one's bytes are remote[0], and so on; `local` has
+ * the segments of all, one request's after the other's. */
+int world_peer_get_several(struct local_qp *lq, const struct iovec *remote, int reads,
+			   const struct iovec *local, int count, size_t length);
 /* Executes an atomic on the 8 bytes at `there`, which are aligned. -EAGAIN: they aren't mapped
  * here, and only the peer can execute it. */
 int world_peer_atomic(struct local_qp *lq, const struct mr_view *view, uint64_t there,
