@@ -315,6 +315,10 @@ bool world_peer_srq(struct local_qp *lq)
 bool world_srq_missing(struct local_qp *lq)
 {
 	struct hca *hca = qp_of_local(lq)->hca;
+
+	/* A link that is ending may be one that both processes gave up: link_end_living(). */
+	if (!link_is(link_from(lq), LINK_DOWN))
+		return false;
 	struct xrc_view view = target_view(lq);
 	uint32_t state = pub_qp_state(view.state);
 
@@ -322,6 +326,13 @@ bool world_srq_missing(struct local_qp *lq)
 		return false;
 	xrc_report(hca, lq->attr->dest_qp_num, pub_qp_epoch(view.state), IBV_EVENT_QP_ACCESS_ERR);
 	return true;
+}
+
+bool world_srq_leaves(struct local_qp *lq)
+{
+	const struct link *link = link_from(lq);
+
+	return link_is(link, LINK_UP) ? !peer_alive(&link->process) : link_is(link, LINK_ENDING);
 }
 
 bool world_aim(struct local_qp *lq, uint32_t srqn)

@@ -1011,6 +1011,12 @@ bool world_srq_missing(struct local_qp *lq)
 	return false;
 }
 
+bool world_srq_leaves(struct local_qp *lq)
+{
+	(void)lq;
+	return false;
+}
+
 bool world_aim(struct local_qp *lq, uint32_t srqn)
 {
 	(void)lq, (void)srqn;
