@@ -532,6 +532,12 @@ bool rig_maps_files(const struct rig *rig)
 	       rig->carrier == RIG_CONVERTED;
 }
 
+bool rig_reaches_memory(const struct rig *rig)
+{
+	return rig->carrier != RIG_RING &&
+	       !(kind_is_ring && (rig->carrier <= RIG_SELF_TWO || rig->carrier == RIG_WIRE));
+}
+
 /* What a carrier is about is said in any case. The rest is as this program's caller wants it: a
  * variable that is unset counts as it was when the program began. */
 static void environment_choose(enum rig_carrier carrier)

@@ -68,6 +68,8 @@ int rig_slowness(void);
 /* Whether the ends map each other's memory if it is in a file: not if this program's caller wants
  * private memory (tests/suite-on). */
 bool rig_maps_files(const struct rig *rig);
+/* Whether a process can access the memory of another one, as by an imported region. */
+bool rig_reaches_memory(const struct rig *rig);
 
 /* Runs a test over a carrier in child processes of its own; RIG_LOCAL is RIG_RING if this program's
  * caller wants that. Returns whether it passed. */
