@@ -48,7 +48,9 @@ int aside_start(const char *name, int *const fds[], size_t count, void (*run)(vo
 	/* Through a process that ends at once, so that the program has no child it doesn't know. */
 	if (!between) {
 		setsid();
-		between = fork();
+		/* Without handlers: those of a preloaded library may start a thread, as libtsan's
+		 * do, and such a thread stays in the mount namespace that live_serve() leaves. */
+		between = _Fork();
 		if (!between && !aside_detach(name, null, fds, count))
 			run(context);
 		_exit(between < 0);

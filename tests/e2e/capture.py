@@ -232,8 +232,7 @@ def pingpong(stage, kind, count, size):
 
 def placement(stage, *tests):
     """Tests of tests/e2e/placement.c and xrc.c, of what no other program asks for."""
-    carrier = stage.environment.get("VERBENA_CARRIER",
-                                    stage.environment.get("VERBENA_LOCAL_COPY", "local"))
+    carrier = stage.environment.get("VERBENA_CARRIER", "local")
     stage.run(os.path.join(BUILD, "tests", "e2e", "faults"), "-c", carrier, *tests, seconds=60)
 
 

@@ -59,5 +59,5 @@ verbena_script_test(e2e.reborn_shared TIMEOUT 300 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon
 	${CMAKE_CURRENT_SOURCE_DIR}/own-pids $<TARGET_FILE:reborn> shared)
 verbena_script_test(e2e.reborn_converted TIMEOUT 300 LABELS e2e
-	COMMAND env VERBENA_MEMORY=shared ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon
+	COMMAND env VERBENA_MEMORY=shared VERBENA_LOCAL_COPY=auto ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon
 	${CMAKE_CURRENT_SOURCE_DIR}/own-pids $<TARGET_FILE:reborn>)

@@ -85,11 +85,11 @@ static void take_domain(struct rig *rig, struct party *b)
 	CHECK(rig, (b->pd = ibv_import_pd(b->ctx, b->offer.pd)));
 }
 
-/* False: over this carrier no process can access another's memory, and B got an error. */
+/* False: no process can access another's memory here, and B got an error. */
 static bool take_region(struct rig *rig, struct party *b)
 {
 	b->mr = ibv_import_mr(b->pd, b->offer.mr);
-	if (rig->carrier == RIG_RING) {
+	if (!rig_reaches_memory(rig)) {
 		CHECK(rig, !b->mr);
 		CHECK_EQ(rig, errno, EOPNOTSUPP);
 		return false;

@@ -583,7 +583,7 @@ static void child_imports(struct rig *rig, struct traffic *traffic)
 	struct ibv_mr *region = ibv_import_mr(mine, mr->handle);
 
 	/* A region of a process whose memory can't be accessed can't be imported. */
-	CHECK_EQ(rig, region ? 0 : errno, rig->carrier == RIG_RING ? EOPNOTSUPP : 0);
+	CHECK_EQ(rig, region ? 0 : errno, rig_reaches_memory(rig) ? 0 : EOPNOTSUPP);
 	struct ibv_mr *own = ibv_reg_mr(mine, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
 
 	CHECK(rig, own);

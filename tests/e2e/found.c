@@ -231,12 +231,6 @@ static const struct kind {
 	{"", in_private, false},
 };
 
-static bool two_that_map(const struct rig *rig)
-{
-	return rig->carrier == RIG_LOCAL || rig->carrier == RIG_FOUND ||
-	       rig->carrier == RIG_CONVERTED;
-}
-
 static void found_kind(struct rig *rig, const struct kind *kind)
 {
 	struct found found;
@@ -251,7 +245,7 @@ static void found_kind(struct rig *rig, const struct kind *kind)
 		at = kind->make(rig, &fd, path) + SKIP;
 	found_register(&found, &end, at, ALL_RIGHTS);
 	use_all(&end, &found);
-	bool maps = kind->mapped && two_that_map(rig);
+	bool maps = kind->mapped && rig_maps_files(rig);
 
 	if (rig->role == RIG_A && maps)
 		await_mapping(&end, &found, IBV_WR_RDMA_WRITE);
@@ -279,7 +273,7 @@ static void found_kinds(struct rig *rig)
  * nothing is open, where processes don't map each other's memory. */
 static bool file_pair(struct end *end, struct rig *rig, uint8_t **at, int *fd)
 {
-	if (!two_that_map(rig))
+	if (!rig_maps_files(rig))
 		return false;
 	end_pair(end, rig, NULL);
 	if (rig->role == RIG_B)
@@ -509,7 +503,7 @@ static void found_keeps_locks(struct rig *rig)
 	uint8_t *at = NULL;
 	int fd = -1;
 
-	if (!two_that_map(rig))
+	if (!rig_maps_files(rig))
 		return;
 	end_pair(&end, rig, NULL);
 	if (rig->role == RIG_B) {

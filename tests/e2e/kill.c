@@ -175,7 +175,7 @@ static void flows_sleep(struct flow *flows, unsigned int count)
 	for (unsigned int i = 0; i < count; i++)
 		if (flow_poll(&flows[i]))
 			return;
-	if (poll(ready, count, LATE_MS * rig_slowness()) == 0)
+	if (rig_poll(ready, count, LATE_MS * rig_slowness()) == 0)
 		rig_fail(flows[0].end.rig, __FILE__, __LINE__, "no event for %d ms", LATE_MS);
 	for (unsigned int i = 0; i < count; i++) {
 		struct ibv_cq *cq;

@@ -8,7 +8,7 @@ verbena_script_test(e2e.kill TIMEOUT 400 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:kill>)
 # The same on private memory that is converted (docs/memory.md).
 verbena_script_test(e2e.kill_converted TIMEOUT 400 LABELS e2e
-	COMMAND env VERBENA_MEMORY=shared
+	COMMAND env VERBENA_MEMORY=shared VERBENA_LOCAL_COPY=auto
 	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:kill>)
 # Every carrier at once, with everything that may fail (chaos.py).
 add_executable(chaos chaos.c rig.c end.c)

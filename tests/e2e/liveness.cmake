@@ -15,7 +15,7 @@ verbena_script_test(e2e.cancel TIMEOUT 300 LABELS e2e
 	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:cancel> -c self -c local -c ring -c wire)
 
 verbena_script_test(e2e.cancel_converted TIMEOUT 300 LABELS e2e
-	COMMAND env VERBENA_MEMORY=shared
+	COMMAND env VERBENA_MEMORY=shared VERBENA_LOCAL_COPY=auto
 	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:cancel> -c self -c local)
 
 # Links that nothing needs. The last of its tests is for two users: users.py.

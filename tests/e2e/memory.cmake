@@ -22,7 +22,7 @@ set_target_properties(upheaval PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
 # The thread sanitizer has a thread in each program, so nothing is converted there.
 verbena_script_test(e2e.upheaval TIMEOUT 300 LABELS e2e
-	COMMAND env VERBENA_MEMORY=shared ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon
+	COMMAND env VERBENA_MEMORY=shared VERBENA_LOCAL_COPY=auto ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon
 	$<TARGET_FILE:upheaval> $<$<STREQUAL:${VERBENA_SANITIZE},thread>:-p> 15)
 
 # The same in programs with other allocators linked in, and built with sanitizers, which bring one.
@@ -63,7 +63,7 @@ target_link_libraries(under_fire PRIVATE ibverbs Threads::Threads)
 set_target_properties(under_fire PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
 verbena_script_test(e2e.under_fire TIMEOUT 300 LABELS e2e
-	COMMAND env VERBENA_MEMORY=shared
+	COMMAND env VERBENA_MEMORY=shared VERBENA_LOCAL_COPY=auto
 	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:under_fire> 15)
 
 # What the system refuses; programs that don't know of it. memory.py runs them.

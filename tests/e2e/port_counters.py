@@ -11,8 +11,8 @@ import shutil
 import signal
 import sys
 
-from lib import (PORTS, SANITIZE, SKIPPED, SLOW, VERBENA, Stage, Suite, need_programs, poll_until,
-                 require, tail)
+from lib import (BUILD, PORTS, SANITIZE, SKIPPED, SLOW, VERBENA, Stage, Suite, need_programs,
+                 poll_until, require, tail)
 from network import own_network
 from sysfs import Nobodys, ServedNobodys, may_be_nobody
 
@@ -126,10 +126,10 @@ def next_daemon(stage):
     require(len(values) == 3 and values[0] <= values[1] <= values[2], f"{values}")
 
 
-def ends(stage):
+def ends(stage, **environment):
     """The process that answers ends with the last program that has the files, and not before."""
     require(poll_until(lambda: not servers(stage), 60), "some are left")
-    process = stage.start("sh", "-c", "sleep 1000 & echo $!")
+    process = stage.start("sh", "-c", "sleep 1000 & echo $!", environment=environment)
     process.wait(20 * SLOW)
     left = int(process.output())
     try:
@@ -138,6 +138,11 @@ def ends(stage):
     finally:
         os.kill(left, signal.SIGKILL)
     require(poll_until(lambda: not servers(stage), 60), f"{servers(stage)} is left")
+
+
+def threaded(stage):
+    """The same where a preloaded library has a thread in each process."""
+    ends(stage, LD_PRELOAD=os.path.join(BUILD, "tests/e2e/with_thread.so"))
 
 
 def nested_space(stage):
@@ -197,6 +202,7 @@ def main():
                            ("a mount namespace of one's own", nested_space),
                            ("the end", ends)):
         suite.case(name, function, stage)
+    suite.case("the end, where a library has a thread", threaded, stage)
     suite.case("process 1", first_process, stage)
     suite.case("/dev/fuse is something else", without_fuse, stage,
                "mount --bind /dev/null /dev/fuse")

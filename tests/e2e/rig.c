@@ -297,11 +297,22 @@ void event_expect_at(struct rig *rig, enum ibv_event_type type, const void *elem
 		rig_fail(rig, file, line, "no event \"%s\"", ibv_event_type_str(type));
 }
 
+int rig_poll(struct pollfd *fds, unsigned long count, int ms)
+{
+	struct patience patience = patience_of(ms);
+	int n;
+
+	do
+		n = poll(fds, count, ms < PATIENCE_STEP_MS ? ms : PATIENCE_STEP_MS);
+	while (!n && !patience_over(&patience));
+	return n;
+}
+
 bool channel_readable(struct ibv_comp_channel *channel, int ms)
 {
 	struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
 
-	return poll(&ready, 1, ms) == 1;
+	return rig_poll(&ready, 1, ms) == 1;
 }
 
 /* Running ------------------------------------------------------------------------------------ */
@@ -498,8 +509,37 @@ static bool child_wait(pid_t pid, struct patience *patience, const char *what)
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* What a carrier is about is said in any case. The rest is as this program's caller wants it
- * (tests/suite-on): a variable that is unset counts as it was when the program began. */
+/* The kind of memory that this program's caller wants for all programs (tests/suite-on). */
+static bool kind_is_private, kind_is_ring;
+
+static bool is_set(const char *name, const char *value)
+{
+	const char *is = getenv(name);
+
+	return is && strcmp(is, value) == 0;
+}
+
+/* Before environment_choose() changes it. */
+__attribute__((constructor)) static void kind_find(void)
+{
+	kind_is_private = is_set("VERBENA_MEMORY", "private");
+	kind_is_ring = is_set("VERBENA_LOCAL_COPY", "ring");
+}
+
+bool rig_maps_files(const struct rig *rig)
+{
+	return (rig->carrier == RIG_LOCAL && !kind_is_private) || rig->carrier == RIG_FOUND ||
+	       rig->carrier == RIG_CONVERTED;
+}
+
+bool rig_reaches_memory(const struct rig *rig)
+{
+	return rig->carrier != RIG_RING &&
+	       !(kind_is_ring && (rig->carrier <= RIG_SELF_TWO || rig->carrier == RIG_WIRE));
+}
+
+/* What a carrier is about is said in any case. The rest is as this program's caller wants it: a
+ * variable that is unset counts as it was when the program began. */
 static void environment_choose(enum rig_carrier carrier)
 {
 	bool direct = carrier == RIG_FOUND || carrier == RIG_CONVERTED;
@@ -521,6 +561,9 @@ static void environment_choose(enum rig_carrier carrier)
 bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 {
 	struct patience patience = patience_of(TEST_SECONDS * 1000.0 * rig_slowness());
+
+	if (carrier == RIG_LOCAL && kind_is_ring)
+		carrier = RIG_RING;
 	bool threads = carrier == RIG_SELF || carrier == RIG_SELF_TWO;
 	int sock[2], output = output_apart(carrier);
 	pid_t pid[2] = {-1, -1};

@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include <infiniband/verbs.h>
+#include <poll.h>
 #include <sys/types.h>
 
 enum { RIG_A, RIG_B };
@@ -64,7 +65,14 @@ extern const char *const rig_carrier_names[RIG_CARRIERS];
 /* Factor for time limits: 1, or more under a sanitizer or emulator. */
 int rig_slowness(void);
 
-/* Runs a test over a carrier in child processes of its own. Returns whether it passed. */
+/* Whether the ends map each other's memory if it is in a file: not if this program's caller wants
+ * private memory (tests/suite-on). */
+bool rig_maps_files(const struct rig *rig);
+/* Whether a process can access the memory of another one, as by an imported region. */
+bool rig_reaches_memory(const struct rig *rig);
+
+/* Runs a test over a carrier in child processes of its own; RIG_LOCAL is RIG_RING if this program's
+ * caller wants that. Returns whether it passed. */
 bool rig_run(const struct rig_test *test, enum rig_carrier carrier);
 
 /* Runs the tests that the command line selects, and exits. `tests` ends with a null name. */
@@ -211,6 +219,8 @@ void event_expect_at(struct rig *rig, enum ibv_event_type type, const void *elem
 #define event_expect(rig, type, element) event_expect_at(rig, type, element, __FILE__, __LINE__)
 /* Whether such an event arrives within `ms`. */
 bool event_seen(struct rig *rig, enum ibv_event_type type, const void *element, int ms);
+/* As poll(); the time while the machine stands still doesn't count (struct patience). */
+int rig_poll(struct pollfd *fds, unsigned long count, int ms);
 /* Whether the channel becomes readable within `ms`. */
 bool channel_readable(struct ibv_comp_channel *channel, int ms);
 

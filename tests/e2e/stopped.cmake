@@ -8,5 +8,5 @@ target_link_libraries(stopped PRIVATE ibverbs Threads::Threads)
 set_target_properties(stopped PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
 verbena_script_test(e2e.stopped TIMEOUT 300 LABELS e2e
-	COMMAND env VERBENA_MEMORY=shared
+	COMMAND env VERBENA_MEMORY=shared VERBENA_LOCAL_COPY=auto
 	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:stopped> 60)

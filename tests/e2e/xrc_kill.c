@@ -6,6 +6,8 @@
  * is lost, doubled, or out of order. At last the initiator sends to the dead process's SRQ: the
  * request is refused, and the keeper has the event.
  *
+ * -u: the last request is under way when its process dies: the maker is stopped before the request
+ * is sent, and killed after it.
  * -h HOSTS (RIG_HOSTS of rig.c) puts the initiator on another host. This process calls no verb.
  */
 #include <fcntl.h>
@@ -27,7 +29,7 @@ static const char *const names[ROLES] = {"maker", "keeper", "initiator"};
 
 /* What the processes tell one another. 0: not yet. */
 struct page {
-	_Atomic uint32_t target, initiator, srqn[2], kept, sent, received, half, over;
+	_Atomic uint32_t target, initiator, srqn[2], kept, sent, received, half, over, last, posted;
 	union ibv_gid target_gid, initiator_gid;
 };
 
@@ -110,7 +112,7 @@ static void run_keeper(struct side *s)
 	side_close(s);
 }
 
-static enum ibv_wc_status send_number(struct side *s, uint32_t number, uint32_t srqn)
+static void post_number(struct side *s, uint32_t number, uint32_t srqn)
 {
 	struct ibv_sge sge = {(uintptr_t)s->buf, sizeof(number), s->mr->lkey};
 	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND,
@@ -118,19 +120,23 @@ static enum ibv_wc_status send_number(struct side *s, uint32_t number, uint32_t 
 				 .sg_list = &sge,
 				 .num_sge = 1};
 	struct ibv_send_wr *bad;
-	uint64_t until = side_clock_ms() + SIDE_SOON_MS;
-	struct ibv_wc wc;
-	int n;
 
 	memcpy(s->buf, &number, sizeof(number));
 	wr.qp_type.xrc.remote_srqn = srqn;
 	MUST(!ibv_post_send(s->qp, &wr, &bad));
+}
+
+static enum ibv_wc_status number_status(struct side *s)
+{
+	uint64_t until = side_clock_ms() + SIDE_SOON_MS;
+	struct ibv_wc wc;
+	int n;
+
 	while (!(n = ibv_poll_cq(s->cq, 1, &wc))) {
 		MUST(side_clock_ms() < until);
 		sched_yield();
 	}
 	MUST(n == 1);
-	atomic_store(&page->sent, number + 1);
 	return wc.status;
 }
 
@@ -147,15 +153,19 @@ static void run_initiator(struct side *s)
 	side_to_init(s->qp);
 	side_initiator_to_rts(s->qp, atomic_load(&page->target), &page->target_gid);
 	for (uint32_t i = 0; i < BOTH + ALONE; i++) {
-		enum ibv_wc_status status = send_number(s, i, srqn[i < BOTH ? i % 2 : 1]);
+		post_number(s, i, srqn[i < BOTH ? i % 2 : 1]);
+		enum ibv_wc_status status = number_status(s);
 
+		atomic_store(&page->sent, i + 1);
 		if (status != IBV_WC_SUCCESS)
 			side_fail(__LINE__, "message %u: %s", i, ibv_wc_status_str(status));
 		if (i == BOTH + ALONE / 4)
 			atomic_store(&page->half, 1);
 	}
-	side_await(&page->over);
-	enum ibv_wc_status status = send_number(s, 0, srqn[0]);
+	side_await(&page->last);
+	post_number(s, 0, srqn[0]);
+	atomic_store(&page->posted, 1);
+	enum ibv_wc_status status = number_status(s);
 
 	if (status != IBV_WC_REM_ACCESS_ERR)
 		side_fail(__LINE__, "to the SRQ of a dead process: %s", ibv_wc_status_str(status));
@@ -188,12 +198,39 @@ static pid_t start(enum role as, char **hosts)
 	exit(0);
 }
 
+static void end_maker(pid_t maker)
+{
+	kill(maker, SIGKILL);
+	MUST(waitpid(maker, NULL, 0) == maker);
+}
+
+/* The initiator's last request comes to the process, which doesn't execute it, and dies. */
+static void end_maker_under_way(pid_t maker)
+{
+	int status;
+
+	side_await(&page->over);
+	kill(maker, SIGSTOP);
+	MUST(waitpid(maker, &status, WUNTRACED) == maker && WIFSTOPPED(status));
+	atomic_store(&page->last, 1);
+	side_await(&page->posted);
+	end_maker(maker);
+}
+
 int main(int argc, char **argv)
 {
-	char *hosts[4];
-	int count = 0, fd = mkstemp(file);
+	char *hosts[4], *rest = NULL;
+	int count = 0, fd = mkstemp(file), option;
+	bool under_way = false;
 
-	for (char *rest = argc > 2 ? argv[2] : NULL; rest && count < 4;)
+	while ((option = getopt(argc, argv, "uh:")) != -1)
+		if (option == 'u')
+			under_way = true;
+		else if (option == 'h')
+			rest = optarg;
+		else
+			return 2;
+	while (rest && count < 4)
 		hosts[count++] = strsep(&rest, ",");
 	page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (fd < 0 || page == MAP_FAILED || (count && count != 4))
@@ -203,8 +240,13 @@ int main(int argc, char **argv)
 	for (enum role i = MAKER; i < ROLES; i++)
 		pids[i] = start(i, count ? hosts : NULL);
 	side_await(&page->half);
-	kill(pids[MAKER], SIGKILL);
-	waitpid(pids[MAKER], NULL, 0);
+	if (under_way) {
+		end_maker_under_way(pids[MAKER]);
+	} else {
+		end_maker(pids[MAKER]);
+		side_await(&page->over);
+		atomic_store(&page->last, 1);
+	}
 	bool well = side_ended_well(pids[INITIATOR]);
 
 	well = side_ended_well(pids[KEEPER]) && well;

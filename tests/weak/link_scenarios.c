@@ -489,7 +489,7 @@ static void name_link(void)
 
 static void break_and_reap(void)
 {
-	link_break(&ours);
+	link_break(&ours, "a test");
 	link_reap(&hca);
 }
 

@@ -27,6 +27,8 @@ enum {
 	WARM_NS = 60000,  /* how long the engine thread stays awake: as long as waking it takes */
 };
 
+static const char link_rules_broken[] = "its peer broke the rules of their link";
+
 static void flush_acks(struct hca *hca) REQUIRES(hca->engine)
 {
 	hca->unacknowledged = 0;
@@ -60,7 +62,7 @@ static unsigned int link_drain(struct hca *hca, struct link *link) REQUIRES(hca-
 	link->deep = n == PASS_RECORDS;
 	if (unlikely(error)) {
 		log_error("process %d wrote nonsense into its ring; link given up", link->pid);
-		link_break(link);
+		link_break(link, link_rules_broken);
 	}
 	if (n && ring_publish_lazily(&link->rx)) {
 		hca->filled = true;
@@ -99,11 +101,11 @@ static void engine_fail_qp(struct qp *qp, const char *why) REQUIRES(qp->lock)
 	qp_fail(qp, IBV_EVENT_QP_FATAL);
 }
 
-/* Of a link whose peer broke the ring's rules. */
+/* Of a link that this process has given up. */
 static void fail_of_link(struct qp *qp) REQUIRES(qp->lock)
 {
 	if (qp->state != IBV_QPS_RESET)
-		engine_fail_qp(qp, "its peer broke the rules of their link");
+		engine_fail_qp(qp, atomic_load(&local_link_of(qp)->broken));
 }
 
 /* Fails the QPs of CQs that overran. hca.engine is held. */
@@ -158,7 +160,7 @@ static void wake_waiters(struct link *link)
 		     link_is(link, LINK_UP))) {
 		log_error("process %d claims to have read what wasn't written; link given up",
 			  link->pid);
-		link_break(link);
+		link_break(link, link_rules_broken);
 	}
 	if (link_pending(link) || (link_is(link, LINK_UP) && !link_flush_backlog(link))) {
 		atomic_store(&link->has_waiters, true);

@@ -359,7 +359,7 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 	lock_give(&link->tx_lock);
 	ring_rx_init(&link->rx, memory->ring[theirs], &memory->ctl[theirs]);
 	atomic_store(&link->direct, false);
-	atomic_store(&link->broken, false);
+	atomic_store(&link->broken, NULL);
 	atomic_store(&link->untold, false);
 	link->has_left = link->shut_out = false;
 	link_idle_begin(link);
@@ -678,9 +678,9 @@ bool link_name_up(struct hca *hca, uint32_t slot, struct link_name *name)
 	return up;
 }
 
-void link_break(struct link *link)
+void link_break(struct link *link, const char *why)
 {
-	atomic_store(&link->broken, true);
+	atomic_store(&link->broken, why);
 	atomic_store(&link->untold, true);
 	link_set_ending(link);
 	work_leave(&link->hca->engine_work, ENGINE_DEATHS);
@@ -766,7 +766,7 @@ void link_control(struct link *link, const struct ring_header *header, const voi
 		if (!ok) {
 			log_error("process %d doesn't read what it makes us answer; link given up",
 				  link->pid);
-			link_break(link);
+			link_break(link, "its peer doesn't read what this process answers");
 		}
 		atomic_store(&link->has_waiters, true);
 	}

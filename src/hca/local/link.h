@@ -123,7 +123,8 @@ struct link {
 	 * hca.lock, so that link_reap() sees it; lowered without. */
 	_Atomic uint32_t watchers;
 	_Atomic uint64_t refused_at; /* ns: when the daemon said that no process is at the slot */
-	_Atomic bool broken; /* the peer broke the ring's rules: our QPs on it are to fail */
+	/* Why our QPs on it are to fail, for the log: a constant text; NULL: they aren't. */
+	_Atomic(const char *) broken;
 	_Atomic bool untold; /* this side has ended it and hasn't told the daemon yet */
 	/* The daemon's; 0: none. Written by the engine thread while the link isn't UP. */
 	uint64_t id;
@@ -399,9 +400,9 @@ void link_for_each_qp(struct hca *hca, const struct link *link, void (*what)(str
 bool link_hold_bytes(struct link *link, size_t bytes);
 void link_release_bytes(struct link *link, size_t bytes);
 
-/* The peer broke the rules of the rings: the link is ENDING, and the engine's next pass fails its
- * QPs. */
-void link_break(struct link *link);
+/* This process gives the link up: it is ENDING, and the engine's next pass fails its QPs. `why`
+ * stays valid; it is the reason that the log gives for each QP. */
+void link_break(struct link *link, const char *why);
 
 /*
  * For a QP that ends, whose last records may be in the backlog: waits until they are in the ring,

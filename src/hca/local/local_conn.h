@@ -23,6 +23,11 @@ struct local_conn {
 	 * notified; 0: none; LINK_ANY_QP: several. */
 	uint32_t carried_to;
 	struct list rnr_node; /* on hca.rnr: a responder's timer runs; under engine */
+	/* Of an XRC initiator: this side has reported that life of the target QP, because the
+	 * process with the SRQ is gone. The request that was refused is the last one, so it is
+	 * never cleared. */
+	bool reported;
+	uint32_t reported_epoch;
 	struct local_qp core;
 };
 

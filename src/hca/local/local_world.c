@@ -338,16 +338,33 @@ bool world_peer_srq(struct local_qp *lq)
 	return pub_qp_type(pub_qp_read_state(e)) == PUB_XRC_SRQ && domain == target_view(lq).domain;
 }
 
-bool world_srq_missing(struct local_qp *lq)
+/* There is no process that could have the SRQ. The target QP's owners may destroy it, or connect it
+ * anew, as soon as they have the event. */
+static enum world_srq srq_refused(struct local_qp *lq)
 {
-	struct hca *hca = qp_of_local(lq)->hca;
+	struct local_conn *conn = local_conn_of(lq);
 	struct xrc_view view = target_view(lq);
-	uint32_t state = pub_qp_state(view.state);
+	uint32_t epoch = pub_qp_epoch(view.state);
 
-	if (view.peer != lq->qpn || (state != IBV_QPS_RTR && state != IBV_QPS_RTS))
-		return false;
-	xrc_report(hca, lq->attr->dest_qp_num, pub_qp_epoch(view.state), IBV_EVENT_QP_ACCESS_ERR);
-	return true;
+	if (view.peer != lq->qpn || !xrc_receives(pub_qp_state(view.state)) ||
+	    (conn->reported && conn->reported_epoch != epoch))
+		return conn->reported ? WORLD_SRQ_MISSING : WORLD_SRQ_THERE;
+	if (!conn->reported) {
+		conn->reported = true;
+		conn->reported_epoch = epoch;
+		xrc_report(conn->link->hca, lq->attr->dest_qp_num, epoch, IBV_EVENT_QP_ACCESS_ERR);
+	}
+	return WORLD_SRQ_LEAVING;
+}
+
+enum world_srq world_srq_look(struct local_qp *lq)
+{
+	const struct link *link = link_from(lq);
+
+	if (likely(link_is(link, LINK_UP)))
+		return peer_alive(&link->process) ? WORLD_SRQ_THERE : WORLD_SRQ_LEAVING;
+	/* A link that is ending may be one that both processes gave up: link_end_living(). */
+	return link_is(link, LINK_DOWN) ? srq_refused(lq) : WORLD_SRQ_LEAVING;
 }
 
 bool world_aim(struct local_qp *lq, uint32_t srqn)

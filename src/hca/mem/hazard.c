@@ -327,7 +327,7 @@ static int peer_stuck(const struct wait *wait, struct link *link, uint32_t threa
 		  peer_state(&link->process) == 'T' ? " and is stopped" : "");
 	show_culprit(wait, link->pid, thread);
 	if (link_is(link, LINK_UP))
-		link_break(link);
+		link_break(link, "its peer held up a deregistration, so their link was given up");
 	return -EBUSY;
 }
 

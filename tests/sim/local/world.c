@@ -1060,10 +1060,10 @@ bool world_peer_srq(struct local_qp *lq)
 	return false;
 }
 
-bool world_srq_missing(struct local_qp *lq)
+enum world_srq world_srq_look(struct local_qp *lq)
 {
 	(void)lq;
-	return false;
+	return WORLD_SRQ_THERE;
 }
 
 bool world_aim(struct local_qp *lq, uint32_t srqn)

@@ -32,6 +32,7 @@ enum { ROUNDS = 300, DWELL = 20000 };
 static _Atomic uint64_t clock_ns;
 static bool ended, stopped;
 static unsigned int broken;
+static const char *broken_why;
 
 uint64_t now_ns(void)
 {
@@ -59,9 +60,10 @@ bool peer_stopped_after_copy(const struct peer_process *peer, uint32_t thread)
 	return copied && thread == copied;
 }
 
-void link_break(struct link *link)
+void link_break(struct link *link, const char *why)
 {
 	broken++;
+	broken_why = why;
 	atomic_store(&link->state, LINK_ENDING);
 }
 
@@ -268,6 +270,7 @@ static void stuck_peer(void **state)
 	assert_int_equal(hazard_wait_region(hca, OTHER_KEY), 0);
 	assert_int_equal(hazard_wait_region(hca, KEY), -EBUSY);
 	assert_int_equal(broken, 1);
+	assert_non_null(strstr(broken_why, "held up a deregistration"));
 	assert_int_equal(atomic_load(&hca->pub->held_up.pid), PEER_PID);
 	assert_int_equal(atomic_load(&hca->pub->held_up.thread), 4712);
 	assert_int_equal(atomic_load(&hca->pub->held_up.key), KEY);

@@ -388,7 +388,7 @@ static void an_end_without_daemon_starts_one(void **state)
 	struct link *link = link_made(1);
 
 	(void)state;
-	link_break(link);
+	link_break(link, "a test");
 	reap();
 	assert_true(link_any_request(hca));
 	fake_daemon.result = -EIO;
@@ -460,7 +460,7 @@ static void a_break_is_told_before_the_peer_leaves(void **state)
 	struct link *link = link_to_living(1);
 
 	(void)state;
-	link_break(link);
+	link_break(link, "a test");
 	reap();
 	assert_true(link_is(link, LINK_ENDING));
 	link_ask_daemon(hca);

@@ -345,6 +345,23 @@ void local_kick(struct local_qp *lq)
 		world_ring_control(lq, &h, NULL, 0);
 }
 
+/* ------------------------------------------------------------------ XRC */
+
+/*
+ * A process has ended, and its SRQs with it, but the target QP lives: it refuses the oldest request
+ * that isn't answered, as it refuses those that come for a destroyed SRQ. The process may have
+ * executed the request and ended before it answered; the requester can't know. False: nothing has
+ * happened.
+ */
+bool local_refuse_missing(struct local_qp *lq, enum world_link link)
+{
+	if (lq->type != IBV_QPT_XRC_SEND || link != WORLD_LINK_DOWN ||
+	    world_srq_look(lq) != WORLD_SRQ_MISSING)
+		return false;
+	local_complete(lq, sq_at(lq->sq, lq->sq->acked), IBV_WC_REM_ACCESS_ERR);
+	return true;
+}
+
 /* ------------------------------------------------------------------ the timer */
 
 /* Whether the peer's QP still exists, in the life that this QP sends to, and receives. */
@@ -422,13 +439,17 @@ static void local_give_up(struct local_qp *lq)
 
 /*
  * Whether the time without progress isn't counted. Either the daemon, or the next one, is
- * introducing the two processes, which an adapter needn't wait for, and one of them may have the
- * link before the other; or the peer answered RNR, this QP retries for ever, and the peer's QP
- * still exists: the same as with an adapter, even while the peer's program is stopped. With fewer
- * retries the peer's own timer counts them, unless the peer can't run.
+ * introducing the two processes, or learns that an SRQ's has ended, which an adapter needn't wait
+ * for, and one of them may have the link before the other; or the peer answered RNR, this QP
+ * retries for ever, and the peer's QP still exists: the same as with an adapter, even while the
+ * peer's program is stopped. With fewer retries the peer's own timer counts them, unless the peer
+ * can't run.
  */
 static bool time_excused(struct local_qp *lq, enum world_link link, uint64_t now)
 {
+	if (lq->type == IBV_QPT_XRC_SEND && now < lq->grace_until &&
+	    world_srq_look(lq) == WORLD_SRQ_LEAVING)
+		return true;
 	if (link == WORLD_LINK_UP && world_link_taken(lq))
 		return lq->wait == LOCAL_RNR && lq->attr->rnr_retry == 7 && peer_lives(lq);
 	return link != WORLD_LINK_DOWN && now < lq->grace_until;
@@ -567,6 +588,12 @@ bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 		local_run(lq);
 		if (now + SCAN_MIN_NS < *next)
 			*next = now + SCAN_MIN_NS;
+	} else if (local_refuse_missing(lq, link)) {
+		lq->stalled_since = 0;
+		return false;
+	} else if (lq->type == IBV_QPT_XRC_SEND && link == WORLD_LINK_DOWN &&
+		   now + SCAN_MIN_NS < *next) {
+		*next = now + SCAN_MIN_NS;
 	}
 	uint64_t limit = patience_ns(lq, link, now, next);
 

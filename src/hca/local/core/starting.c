@@ -653,12 +653,7 @@ static enum step start_unconnected(struct local_qp *lq, struct send_wqe *wqe, en
 		local_complete(lq, wqe, IBV_WC_SUCCESS); /* sent, to no receiver */
 		return STEP_DONE;
 	}
-	if (lq->type == IBV_QPT_XRC_SEND && link == WORLD_LINK_DOWN && !local_has_outstanding(lq) &&
-	    world_srq_missing(lq)) {
-		local_complete(lq, wqe, IBV_WC_REM_ACCESS_ERR);
-		return STEP_FAILED;
-	}
-	return local_wait_for_peer(lq);
+	return local_refuse_missing(lq, link) ? STEP_FAILED : local_wait_for_peer(lq);
 }
 
 /* The fabric has no way for the request: it is lost. A reliable one is sent again by the timer, an

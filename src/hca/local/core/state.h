@@ -28,6 +28,9 @@ void local_take_response(struct local_qp *lq, const struct ring_header *h, const
 			 uint32_t room);
 /* Announces to the peer, once, that this QP is ready. The link is up. */
 void local_kick(struct local_qp *lq);
+/* XRC_SEND, with a request that isn't completed: completes the oldest one if the target QP refuses
+ * it because its SRQ's process has ended. */
+bool local_refuse_missing(struct local_qp *lq, enum world_link link);
 /* STREAMS: puts further pieces into the ring. */
 void local_stream(struct local_qp *lq);
 

@@ -101,9 +101,16 @@ bool world_current(struct local_qp *lq, const struct send_wqe *wqe);
 /* XRC_SEND: whether the SRQ lq->srqn exists in the peer's process and in the target QP's domain.
  * The link is up. [shared] */
 bool world_peer_srq(struct local_qp *lq);
-/* XRC_SEND, with a link that is down: whether the target QP receives from this QP, so that only the
- * process with the SRQ is missing. If so, the target QP fails. */
-bool world_srq_missing(struct local_qp *lq);
+enum world_srq {
+	WORLD_SRQ_THERE,   /* as far as is known; or the target QP doesn't receive from this QP */
+	WORLD_SRQ_LEAVING, /* the process that has the SRQ has ended: MISSING will follow */
+	/* All that the process has sent has been read, and the target QP has failed: its owners
+	 * learn of the refusal even if this process ends as soon as it learns of it. */
+	WORLD_SRQ_MISSING,
+};
+/* XRC_SEND: what has become of the process that has the SRQ which the oldest request names. Has the
+ * target QP fail if it is gone. */
+enum world_srq world_srq_look(struct local_qp *lq);
 /* XRC_RECV: receives, keys and completions are the SRQ's with this number from now on. False: there
  * is no such SRQ in the target QP's domain. */
 bool world_aim(struct local_qp *lq, uint32_t srqn);
