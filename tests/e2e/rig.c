@@ -300,8 +300,14 @@ void event_expect_at(struct rig *rig, enum ibv_event_type type, const void *elem
 bool channel_readable(struct ibv_comp_channel *channel, int ms)
 {
 	struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
+	struct patience patience = patience_of(ms);
+	int step = ms < PATIENCE_STEP_MS ? ms : PATIENCE_STEP_MS;
 
-	return poll(&ready, 1, ms) == 1;
+	do {
+		if (poll(&ready, 1, step) == 1)
+			return true;
+	} while (!patience_over(&patience));
+	return false;
 }
 
 /* Running ------------------------------------------------------------------------------------ */
