@@ -17,8 +17,7 @@ endforeach()
 # Without the capabilities by which root opens other processes' mappings: by descriptors, paths and
 # shmat(), as other users do.
 verbena_script_test(e2e.faults_found_plainly TIMEOUT 600 LABELS e2e
-	COMMAND setpriv --bounding-set=-sys_admin,-checkpoint_restore
-	--inh-caps=-sys_admin,-checkpoint_restore
+	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/plainly
 	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:faults> -c found)
 
 # Over the wire, in a network of its own.

@@ -39,21 +39,29 @@ def skip(why):
     sys.exit(SKIPPED)
 
 
-def may_make_networks():
-    """Gets the rights for everything in here; ends the test as skipped where they can't be had."""
+def take_network_rights():
+    """Gets the rights for everything in here; returns why they can't be had, or ""."""
     with open("/proc/self/status", encoding="ascii") as file:
         rights = int(re.search(r"CapEff:\s*(\w+)", file.read())[1], 16)
     net_admin, sys_admin = 12, 21
     if rights >> net_admin & rights >> sys_admin & 1:
-        return
+        return ""
     uid, gid = os.geteuid(), os.getegid()
     try:
         call("unshare", CLONE_NEWUSER | CLONE_NEWNET)
     except OSError as error:
-        skip(f"needs network namespaces: root, or user namespaces for everybody ({error})")
+        return f"needs network namespaces: root, or user namespaces for everybody ({error})"
     for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
         with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
             file.write(text)
+    return ""
+
+
+def may_make_networks():
+    """take_network_rights(); ends the test as skipped where they can't be had."""
+    why = take_network_rights()
+    if why:
+        skip(why)
 
 
 def ip(*lines):
