@@ -40,6 +40,7 @@ check: deps-check build ## build and run every test; the last line is the summar
 
 bench: deps-demo build ## measure this machine and Verbena side by side
 	@bench/run $(abspath $(BUILD))
+	@bench/ucx $(abspath $(BUILD))
 	@bench/fabric $(abspath $(BUILD))
 
 install: build ## install under DESTDIR+PREFIX (a system's rdma-core is not touched)
