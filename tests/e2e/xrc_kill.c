@@ -155,8 +155,13 @@ static void run_initiator(struct side *s)
 			atomic_store(&page->half, 1);
 	}
 	side_await(&page->over);
-	enum ibv_wc_status status = send_number(s, 0, srqn[0]);
+	/* The daemon may not have seen yet that the process is dead. */
+	enum ibv_wc_status status;
+	uint64_t until = side_clock_ms() + SIDE_SOON_MS;
 
+	do
+		status = send_number(s, 0, srqn[0]);
+	while (status == IBV_WC_SUCCESS && side_clock_ms() < until);
 	if (status != IBV_WC_REM_ACCESS_ERR)
 		side_fail(__LINE__, "to the SRQ of a dead process: %s", ibv_wc_status_str(status));
 	MUST(!ibv_destroy_qp(s->qp));
