@@ -4,7 +4,9 @@
 
 The program is in a mount namespace of `verbena run`'s, and its libraries come from the build. gdb
 attaches by the process's number, finds our library, its internal functions with their files, and
-can say where the program waits.
+can say where the program waits. gdb looks for the files in the program's mount namespace; an
+ordinary user may not enter that, and in a chroot gdb would leave its root by entering it. There
+`set sysroot /` has it look for them where itself is.
 
 usage: debugger.py [WORD...]    the cases whose names have a WORD
 """
@@ -19,10 +21,16 @@ from lib import (BUILD, PORTS, SANITIZE, SKIPPED, SLOW, Stage, Suite, need_progr
 EXPORTED, INTERNAL = "ibv_open_device", "engine_start"
 
 
+def enters():
+    """Whether gdb can enter another mount namespace, and finds the same root there."""
+    return os.geteuid() == 0 and os.path.samefile("/proc/1/root/", "/")
+
+
 def look(stage, pid, *commands):
     """What gdb says; it attaches, and lets the program go on afterwards."""
     words = [word for command in commands for word in ("-ex", command)]
-    return stage.start("gdb", "-nx", "-batch", "-p", str(pid), *words, "-ex", "detach", plain=True,
+    early = [] if enters() else ["-iex", "set sysroot /"]
+    return stage.start("gdb", "-nx", "-batch", *early, "-p", str(pid), *words, "-ex", "detach", plain=True,
                        preload=False).expect(120 * SLOW)
 
 
@@ -40,18 +48,20 @@ def symbols(stage):
     process = waiting_program(stage)
     require(os.readlink(f"/proc/{process.pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt"),
             "the program has no mount namespace of its own: this tests nothing")
-    text = look(stage, process.pid, "info sharedlibrary libibverbs",
-                f"info address {EXPORTED}", f"info address {INTERNAL}", "bt")
-    require(re.search(rf"Yes +(?:target:)?{re.escape(BUILD)}/\S*libibverbs\.so\.1", text),
-            f"our library isn't there with its symbols:\n{tail(text)}")
-    for name in (EXPORTED, INTERNAL):
-        require(re.search(rf'Symbol "{name}" is (a function at|at) ', text),
-                f"{name} isn't found:\n{tail(text)}")
-    require(re.search(r"^#\d+ .* in main ", text, re.MULTILINE) or "accept" in text,
-            f"gdb can't say where the program waits:\n{tail(text)}")
-    require(process.running(), "the program didn't go on")
-    process.kill()
-    process.popen.wait()
+    try:
+        text = look(stage, process.pid, "info sharedlibrary libibverbs",
+                    f"info address {EXPORTED}", f"info address {INTERNAL}", "bt")
+        require(re.search(rf"Yes +(?:target:)?{re.escape(BUILD)}/\S*libibverbs\.so\.1", text),
+                f"our library isn't there with its symbols:\n{tail(text)}")
+        for name in (EXPORTED, INTERNAL):
+            require(re.search(rf'Symbol "{name}" is (a function at|at) ', text),
+                    f"{name} isn't found:\n{tail(text)}")
+        require(re.search(r"^#\d+ .* in main ", text, re.MULTILINE) or "accept" in text,
+                f"gdb can't say where the program waits:\n{tail(text)}")
+        require(process.running(), "the program didn't go on")
+    finally:
+        process.kill()
+        process.popen.wait()
 
 
 def main():

@@ -150,7 +150,8 @@ static bool run(const char *what, int resource, rlim_t low, const int *allowed, 
 
 static bool descriptors(void)
 {
-	static const int allowed[] = {EMFILE, 0};
+	/* ETOOMANYREFS: the user has more descriptors than the limit in messages. */
+	static const int allowed[] = {EMFILE, ETOOMANYREFS, 0};
 	unsigned int felt = 0, wrong = 0;
 
 	for (rlim_t n = 3; n < 30; n++)

@@ -30,6 +30,8 @@ FULL = os.environ.get("VERBENA_FULL", "") not in ("", "0")
 SANITIZE = os.environ.get("VERBENA_SANITIZE", "")
 SANITIZER_RUNTIME = os.environ.get("VERBENA_SANITIZER_RUNTIME", "")
 WRAP = shlex.split(os.environ.get("VERBENA_WRAP", ""))
+# Programs such as ip, tc and tgtd, which an ordinary user's path may lack.
+os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
 # Watched code is several times slower; the waiting is stretched, never the work.
 SLOW = 10 if WRAP else {"": 1, "address": 2, "thread": 3}.get(SANITIZE, 3)
 # The least time (s) after which something counts as hanging: on a loaded machine a program may wait

@@ -19,6 +19,7 @@ SMALL = os.path.join(HERE, "small.net")
 PROGRAM = os.path.join(BUILD, "bin", "verbena-fabric")
 RUNTIME = os.environ.get("VERBENA_SANITIZER_RUNTIME", "")
 PATIENCE = 120  # seconds until something that must happen is taken for something that doesn't
+CACHE = "/var/cache/infiniband-diags"
 os.environ["PATH"] += ":/usr/sbin:/sbin"
 
 
@@ -59,8 +60,11 @@ def need(*names):
 
 
 def can_run(program):
-    """Whether the program can load the sanitizer that the libraries need: Debian's sh crashes when
-    it is to load the thread sanitizer."""
+    """Whether the program can load the sanitizer that the libraries need (Debian's sh crashes when
+    it is to load the thread sanitizer), and write the cache that it can't do without."""
+    if program in ("ibfindnodesusing", "ibidsverify") and not (
+            os.access(CACHE if os.path.isdir(CACHE) else os.path.dirname(CACHE), os.W_OK)):
+        return False
     with open(shutil.which(program), "rb") as file:
         return "tsan" not in RUNTIME or file.read(2) != b"#!"
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/user_space.h"
 #include "daemon/core/activation.h"
 #include "daemon/core/loop.h"
 #include "daemon/net/slot_socket.h"
@@ -40,9 +41,20 @@ static void udp_slots_log_fault(struct wire *wire, const char *format, ...)
 	memcpy(wire->why, text, sizeof(text));
 }
 
+static uint32_t park_most(void)
+{
+	struct rlimit limit;
+
+	if ((geteuid() == 0 && user_space_is_first(getpid())) ||
+	    getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur / 2 > UDP_SLOTS_PLACES)
+		return UDP_SLOTS_PLACES;
+	return (uint32_t)(limit.rlim_cur / 2);
+}
+
 void udp_slots_init(struct wire *wire, bool off, bool managed)
 {
-	*wire = (struct wire){.off = off, .managed = managed, .guard = -1};
+	*wire = (struct wire){
+		.off = off, .managed = managed, .guard = -1, .park_most = park_most()};
 	park_init(&wire->park);
 	if (off)
 		snprintf(wire->why, sizeof(wire->why), "it is turned off (wire = off, --wire off)");
@@ -110,8 +122,11 @@ static void end_park(struct wire *wire)
  * useless, so it is ended. */
 static void udp_slots_park(struct wire *wire)
 {
-	int err = wire->park.in < 0 ? 0 : park_put(&wire->park, wire->fd, wire->count);
+	int err = 0;
 
+	if (wire->park.in >= 0)
+		err = wire->count > wire->park_most ? -ETOOMANYREFS
+						    : park_put(&wire->park, wire->fd, wire->count);
 	if (!err)
 		return;
 	log_warn("the sockets of UDP port %d can't be kept for the next daemon: %s%s", WIRE_PORT,

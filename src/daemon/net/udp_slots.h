@@ -77,12 +77,18 @@ struct wire {
 	bool leaving;		       /* the daemon ends: the sockets stay as they are */
 	bool unproved; /* packets through loopback don't arrive: places can't be tested */
 	struct park park;
+	uint32_t park_most;  /* places that the park may have, see udp_slots_init() */
 	char owner_text[64]; /* which program has the port, looked up at owner_at_ms */
 	uint64_t owner_at_ms;
 	char why[192]; /* why it isn't open, or not for all: a sentence; or empty */
 };
 
-/* `off`: never open it; `managed`: see struct wire. */
+/*
+ * `off`: never open it; `managed`: see struct wire. Call it before the limit of open files is
+ * raised: the descriptors in the park count as the user's, and while a user has more of them in
+ * sockets than its limit, none of its programs may send one, so none can attach. Half of the limit
+ * is left to them. The host's root isn't held to that.
+ */
 void udp_slots_init(struct wire *wire, bool off, bool managed);
 /* Closes the sockets in the daemon; processes keep theirs, and the park. */
 void udp_slots_close(struct wire *wire);

@@ -25,6 +25,7 @@
 
 #include <cmocka.h>
 
+#include "files.h"
 #include "proto/limits.h"
 #include "raw.h"
 #include "shm/link.h"
@@ -622,6 +623,8 @@ static void too_many_contexts(void **state)
 	struct raw_process p;
 
 	(void)state;
+	if (!files_may_be(2 * MAX))
+		skip();
 	raw_attach(&server, &p);
 	const struct {
 		struct ib_uverbs_get_context core;

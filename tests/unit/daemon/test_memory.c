@@ -161,11 +161,11 @@ static void what_is_given_back_is_free_again(void **state)
 
 static void the_capability_lifts_the_limit(void **state)
 {
-	const struct rlimit old = set_limit(PAGE);
-
 	(void)state;
 	if (geteuid() != 0)
 		skip();
+	const struct rlimit old = set_limit(PAGE);
+
 	lock_capability(true);
 	assert_int_equal(reg_mr(0x10000, 100 * PAGE, 0x10000, 1), 0);
 	assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &old), 0);
