@@ -12,6 +12,7 @@ usage: debugger.py [WORD...]    the cases whose names have a WORD
 """
 import os
 import re
+import subprocess
 import sys
 
 from lib import (BUILD, PORTS, SANITIZE, SKIPPED, SLOW, Stage, Suite, need_programs, poll_until,
@@ -21,15 +22,18 @@ from lib import (BUILD, PORTS, SANITIZE, SKIPPED, SLOW, Stage, Suite, need_progr
 EXPORTED, INTERNAL = "ibv_open_device", "engine_start"
 
 
-def enters():
-    """Whether gdb can enter another mount namespace, and finds the same root there."""
-    return os.geteuid() == 0 and os.path.samefile("/proc/1/root/", "/")
+def enters(pid):
+    """Whether gdb can enter the program's mount namespace, and has the program's root there."""
+    done = subprocess.run(["nsenter", "-t", str(pid), "-m", "stat", "-c", "%d:%i", "/"], check=False,
+                          capture_output=True, text=True, timeout=60 * SLOW)
+    there = os.stat(f"/proc/{pid}/root/")
+    return done.stdout.strip() == f"{there.st_dev}:{there.st_ino}"
 
 
 def look(stage, pid, *commands):
     """What gdb says; it attaches, and lets the program go on afterwards."""
     words = [word for command in commands for word in ("-ex", command)]
-    early = [] if enters() else ["-iex", "set sysroot /"]
+    early = [] if enters(pid) else ["-iex", "set sysroot /"]
     return stage.start("gdb", "-nx", "-batch", *early, "-p", str(pid), *words, "-ex", "detach", plain=True,
                        preload=False).expect(120 * SLOW)
 
