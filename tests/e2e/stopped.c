@@ -192,8 +192,8 @@ static void *make_threads(void *unused)
 	return NULL;
 }
 
-/* posix_spawn() blocks all signals in this thread, and a SIGCHLD for a child of a thread that blocks
- * it isn't ignored, but interrupts another thread: so the child ends only when told. */
+/* posix_spawn() blocks all signals in this thread, and a SIGCHLD for a child of a thread that
+ * blocks it isn't ignored, but interrupts another thread: so the child ends only when told. */
 static void *make_processes(void *unused)
 {
 	char *words[] = {"cat", NULL}, *nowhere[] = {NULL};
