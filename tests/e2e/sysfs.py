@@ -67,9 +67,22 @@ def gids(stage):
             {"RoCE v2"}, "another type")
 
 
+@contextlib.contextmanager
+def daemon_kept(stage):
+    """The daemon doesn't leave meanwhile, however long the machine takes."""
+    watch = stage.start("ibv_asyncwatch")
+    try:
+        require(poll_until(stage.clients, 60), "no client")
+        yield
+    finally:
+        watch.kill()
+        watch.wait(20 * SLOW)
+
+
 def interface(stage):
     """The device's interface, by its name in device/net, is the one that the daemon goes by."""
-    wanted = stage.status()["devices"][0]["interfaces"]
+    with daemon_kept(stage):
+        wanted = stage.status()["devices"][0]["interfaces"]
     require(stage.run("ls", f"{DEVICE}/device/net").split() == wanted, f"not {wanted}")
     name = wanted[0]
     index, = read(stage, f"device/net/{name}/ifindex")
@@ -162,7 +175,8 @@ def nodes_in_small_dev(stage):
     seen = own_dev(stage, "true")
     require(seen == ["1:3 666 /dev/infiniband/rdma_cm", "1:3 666 /dev/infiniband/uverbs0"],
             f"{seen}")
-    seen = own_dev(stage, "chmod 400 /dev/null; rm /dev/null")
+    with daemon_kept(stage):  # without /dev/null none can be started
+        seen = own_dev(stage, "chmod 400 /dev/null; rm /dev/null")
     require(len([line for line in seen if WARNING in line]) == 1 and
             not [line for line in seen if line.endswith("uverbs0")], f"{seen}")
 
@@ -386,7 +400,8 @@ def main():
     if SANITIZE == "thread":
         print("a shell doesn't run with the thread sanitizer's run time in it")
         sys.exit(SKIPPED)
-    need_programs("ibv_devinfo", "setpriv", "unshare", "prlimit", "findmnt", "script")
+    need_programs("ibv_asyncwatch", "ibv_devinfo", "setpriv", "unshare", "prlimit", "findmnt",
+                  "script")
     stage = Stage()
     if stage.start("test", "-d", DEVICE).wait(20 * SLOW):
         stage.close()
