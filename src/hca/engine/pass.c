@@ -105,8 +105,8 @@ static void engine_fail_qp(struct qp *qp, const char *why) REQUIRES(qp->lock)
 static void fail_of_link(struct qp *qp) REQUIRES(qp->lock)
 {
 	if (qp->state != IBV_QPS_RESET)
-		engine_fail_qp(qp, atomic_load_explicit(&local_link_of(qp)->broken,
-							memory_order_relaxed));
+		engine_fail_qp(
+			qp, atomic_load_explicit(&local_link_of(qp)->broken, memory_order_relaxed));
 }
 
 /* Fails the QPs of CQs that overran. hca.engine is held. */

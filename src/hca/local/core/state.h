@@ -59,8 +59,8 @@ bool local_may_write(struct local_qp *lq, const struct send_wqe *wqe);
 /* Execute the request. The status of its completion, or LOCAL_ASK_PEER. */
 enum ibv_wc_status local_write_to_peer(struct local_qp *lq, const struct send_wqe *wqe);
 enum ibv_wc_status local_read_from_peer(struct local_qp *lq, const struct send_wqe *wqe);
-/* Executes the READ at the queue's head and those behind it by one call, LOCAL_RUN at most. How many
- * were executed, all with success; 0: the first is to be executed by itself. */
+/* Executes the READ at the queue's head and those behind it by one call, LOCAL_RUN at most. How
+ * many were executed, all with success; 0: the first is to be executed by itself. */
 enum { LOCAL_RUN = 16 };
 uint32_t local_read_run(struct local_qp *lq);
 /* Whether the QP's READs may be executed so. */
