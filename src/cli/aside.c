@@ -48,7 +48,9 @@ int aside_start(const char *name, int *const fds[], size_t count, void (*run)(vo
 	/* Through a process that ends at once, so that the program has no child it doesn't know. */
 	if (!between) {
 		setsid();
-		between = fork();
+		/* Not fork(), in which the run time of a sanitizer that is preloaded starts a
+		 * thread: what `run` unshares, that thread would keep. */
+		between = _Fork();
 		if (!between && !aside_detach(name, null, fds, count))
 			run(context);
 		_exit(between < 0);
