@@ -254,6 +254,13 @@ def preloads(environment):
 CM_STAY = 75
 
 
+@functools.lru_cache(maxsize=None)
+def mount_spaces():
+    """Whether this user may have a mount namespace: not so in a chroot."""
+    words = ["unshare", "-m" if os.geteuid() == 0 else "-Um", "true"]
+    return subprocess.run(words, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
 class Stage:
     """A private run-time directory and what runs in it."""
     host = "127.0.0.1"  # how the client of a pair names the server
@@ -269,6 +276,8 @@ class Stage:
         self.environment.pop("VERBENA_DAEMON", None)
         self.environment.update(VERBENA_RUNTIME_DIR=self.runtime, VERBENA_IDLE_MS=str(idle_ms),
                                 VERBENA_CONFIG="")  # the user's own configuration isn't read
+        if not mount_spaces():  # `verbena run` would say so each time
+            self.environment["VERBENA_SYSFS"] = "off"
         self.environment.update(environment)
 
     def __enter__(self):

@@ -218,7 +218,7 @@ def cmtime(stage, count):
                      ("cmtime", "-s", address(stage), "-p", port, "-c", count, *base),
                      seconds=60, server_ends=False)
     for step in ("resolve addr", "connect", "disconnect"):
-        require(re.search(rf"^{step} *: +[\d.]+", text, re.MULTILINE),
+        require(re.search(rf"^(?:cm )?{step} *:? +[\d.]+", text, re.MULTILINE),
                 f"no figures of `{step}`\n{tail(text)}")
     one.kill()
     one.wait(5)

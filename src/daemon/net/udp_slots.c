@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/user_space.h"
 #include "daemon/core/activation.h"
 #include "daemon/core/loop.h"
 #include "daemon/net/slot_socket.h"
@@ -45,8 +44,7 @@ static uint32_t park_most(void)
 {
 	struct rlimit limit;
 
-	if ((geteuid() == 0 && user_space_is_first(getpid())) ||
-	    getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur / 2 > UDP_SLOTS_PLACES)
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur / 2 > UDP_SLOTS_PLACES)
 		return UDP_SLOTS_PLACES;
 	return (uint32_t)(limit.rlim_cur / 2);
 }

@@ -87,7 +87,8 @@ struct wire {
  * `off`: never open it; `managed`: see struct wire. Call it before the limit of open files is
  * raised: the descriptors in the park count as the user's, and while a user has more of them in
  * sockets than its limit, none of its programs may send one, so none can attach. Half of the limit
- * is left to them. The host's root isn't held to that.
+ * is left to them. Root is no exception: in a container it lacks the capabilities that would lift
+ * this.
  */
 void udp_slots_init(struct wire *wire, bool off, bool managed);
 /* Closes the sockets in the daemon; processes keep theirs, and the park. */
