@@ -104,9 +104,10 @@ static void engine_fail_qp(struct qp *qp, const char *why) REQUIRES(qp->lock)
 /* Of a link that this process has given up. */
 static void fail_of_link(struct qp *qp) REQUIRES(qp->lock)
 {
+	const struct link *link = local_link_of(qp);
+
 	if (qp->state != IBV_QPS_RESET)
-		engine_fail_qp(
-			qp, atomic_load_explicit(&local_link_of(qp)->broken, memory_order_relaxed));
+		engine_fail_qp(qp, atomic_load(&link->broken));
 }
 
 /* Fails the QPs of CQs that overran. hca.engine is held. */
