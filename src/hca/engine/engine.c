@@ -439,7 +439,7 @@ static void hear_first(struct hca *hca) REQUIRES(hca->engine)
 
 static int watch_fd(int epoll, int fd)
 {
-	struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
+	struct epoll_event e = {.events = EPOLLIN, .data = engine_descriptor(fd)};
 
 	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e);
 }

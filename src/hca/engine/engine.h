@@ -24,6 +24,7 @@
 
 #include <stdatomic.h>
 #include <stdint.h>
+#include <sys/epoll.h>
 
 #include "hca/process/hca.h"
 #include "hca/verbs/qp.h"
@@ -70,6 +71,14 @@ void engine_leave(struct hca *hca) RELEASE(hca->engine);
 /* Handles the daemon's events that came with the attachment, before the engine thread starts, so
  * that a capture which is under way sees the first packet. */
 void engine_first_events(struct hca *hca);
+
+/* The data of an event in hca.epoll that is known by its descriptor. All eight bytes are set, since
+ * the upper four tell the other kinds of events: to write `.data.fd` leaves these as they were
+ * (clang; GCC clears them). */
+static inline epoll_data_t engine_descriptor(int fd)
+{
+	return (epoll_data_t){.u64 = (uint32_t)fd};
+}
 
 /* Has the epoll report once that there are packets in a socket of `roce` beside its own. False: it
  * can't. */

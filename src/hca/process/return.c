@@ -377,7 +377,7 @@ static void take_wire(struct hca *hca, struct daemon_wire *roce)
 /* The new connections take the places of the old ones. */
 static void take_over(struct hca *hca, struct fresh *fresh)
 {
-	struct epoll_event e = {.events = EPOLLIN, .data.fd = hca->event_fd};
+	struct epoll_event e = {.events = EPOLLIN, .data = engine_descriptor(hca->event_fd)};
 	size_t i = 0;
 
 	mutex_take(&hca->events_lock);
@@ -519,7 +519,7 @@ static void return_watch(struct hca *hca)
 	char dir[PATH_MAX];
 
 	int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-	struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
+	struct epoll_event e = {.events = EPOLLIN, .data = engine_descriptor(fd)};
 
 	/* A daemon creates its sockets there; the process that starts it closes `lock` once it
 	 * listens. */

@@ -649,7 +649,7 @@ uint64_t roce_scan(struct roce *roce, uint64_t now)
 static int roce_epoll(const struct roce *roce, int epoll, int change)
 {
 	int fd = roce->hca->roce_fd;
-	struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT, .data.fd = fd};
+	struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT, .data = engine_descriptor(fd)};
 
 	return epoll_ctl(epoll, change, fd, &e) < 0 ? -errno : 0;
 }
