@@ -41,7 +41,8 @@ add_executable(gather gather.c rig.c end.c)
 target_link_libraries(gather PRIVATE ibverbs Threads::Threads)
 set_target_properties(gather PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
 verbena_script_test(e2e.gather TIMEOUT 300 LABELS e2e
-	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:gather> -c local)
+	COMMAND env VERBENA_MEMORY=private VERBENA_LOCAL_COPY=auto
+	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:gather> -c local)
 
 # Links that only one of the two processes gets, because the daemon is killed.
 if(NOT VERBENA_SANITIZE)
