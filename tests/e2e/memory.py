@@ -6,7 +6,6 @@ says why, and nothing fails that didn't fail before.
 
 usage: memory.py [WORD...]    the cases whose names have a WORD
 """
-import contextlib
 import ctypes
 import os
 import platform
@@ -153,17 +152,6 @@ def linked_in(name, *options):
         require(not options or reasons(text), f"no line says why\n{tail(text)}")
 
 
-def servers_of_counters(stage_of_it):
-    """The processes that `verbena run` left for the counters in a stage's mount namespaces."""
-    mark, found = f"VERBENA_RUNTIME_DIR={stage_of_it.runtime}".encode(), []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", "rb") as name, \
-                open(f"/proc/{pid}/environ", "rb") as environment:
-            if name.read().strip() == b"verbena-counts" and mark in environment.read():
-                found.append(int(pid))
-    return found
-
-
 def preloaded_by_others(library):
     """The sanitizers' run-time libraries by LD_PRELOAD, as programs that load sanitized libraries
     have them."""
@@ -174,7 +162,7 @@ def preloaded_by_others(library):
         return
     with stage(ASAN_OPTIONS="detect_leaks=0", TSAN_OPTIONS="report_bugs=0") as its:
         its.run(UPHEAVAL, "-p", "3", seconds=60, environment={"LD_PRELOAD": path})
-        require(poll_until(lambda: not servers_of_counters(its), 60), "verbena-counts stays")
+        require(poll_until(lambda: not its.servers(), 60), "verbena-counts stays")
 
 
 def python():

@@ -18,28 +18,11 @@ from sysfs import Nobodys, ServedNobodys, may_be_nobody
 
 PORT = "/sys/class/infiniband/verbena0/ports/1"
 DATA, SENT = "counters/port_xmit_data", "hw_counters/sent_pkts"
-SERVER = "verbena-counts"
 
 
 def read(stage, *names):
     """The values of files, as a program sees them."""
     return [int(line) for line in stage.run("cat", *(f"{PORT}/{name}" for name in names)).split()]
-
-
-def servers(stage):
-    """The pids of the processes that answer for this directory's programs."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/comm", encoding="ascii") as file:
-                if file.read().strip() != SERVER:
-                    continue
-            with open(f"/proc/{name}/environ", "rb") as file:
-                if stage.runtime.encode() in file.read():
-                    found.append(int(name))
-        except OSError:
-            continue
-    return found
 
 
 def traffic(stage, *options, size=65536, count=100):
@@ -128,16 +111,16 @@ def next_daemon(stage):
 
 def ends(stage, **environment):
     """The process that answers ends with the last program that has the files, and not before."""
-    require(poll_until(lambda: not servers(stage), 60), "some are left")
+    require(poll_until(lambda: not stage.servers(), 60), "some are left")
     process = stage.start("sh", "-c", "sleep 1000 & echo $!", environment=environment)
     process.wait(20 * SLOW)
     left = int(process.output())
     try:
-        require(len(servers(stage)) == 1, f"{servers(stage)}")
+        require(len(stage.servers()) == 1, f"{stage.servers()}")
         read(stage, DATA)
     finally:
         os.kill(left, signal.SIGKILL)
-    require(poll_until(lambda: not servers(stage), 60), f"{servers(stage)} is left")
+    require(poll_until(lambda: not stage.servers(), 60), f"{stage.servers()} is left")
 
 
 def threaded(stage):

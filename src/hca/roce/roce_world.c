@@ -166,7 +166,6 @@ static bool write_in(void *owner, uint64_t addr, uint32_t rkey, const uint8_t *f
 	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
 	uint64_t at = roce_resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_WRITE, &holds);
-
 	uint32_t body = n - last;
 	struct iovec piece = {(void *)from, body};
 
@@ -183,7 +182,6 @@ static bool read_out(void *owner, uint64_t addr, uint32_t rkey, uint8_t *to, uin
 	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
 	uint64_t at = roce_resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_READ, &holds);
-
 	struct iovec piece = {(void *)(uintptr_t)at, n};
 
 	return at && copy_gather_cached(to, &piece, 1, 0, n);
