@@ -26,6 +26,7 @@ void requester_init(struct tp *tp, struct tp_request *ring, uint32_t places)
 	tp->requester = (struct requester){
 		.ring = ring,
 		.mask = places ? places - 1 : 0,
+		.unasked_max = places / 4 < TP_UNASKED_MAX ? places / 4 : TP_UNASKED_MAX,
 		.timer_at = TP_NEVER,
 		.probe_at = TP_NEVER,
 		.rnr_until = TP_NEVER,
@@ -100,6 +101,7 @@ void requester_drain(struct tp *tp)
 	if (q->state == REQUESTER_OFF || q->state == REQUESTER_BREAKS)
 		return;
 	q->state = REQUESTER_DRAINS;
+	requester_ask(tp);
 	requester_check_drained(tp);
 }
 
@@ -152,8 +154,23 @@ void requester_timers_arm(struct tp *tp, uint64_t now)
 
 	if (q->timer_at == TP_NEVER)
 		q->timer_at = timeout_at(q, now);
-	if (q->probe_at == TP_NEVER)
-		q->probe_at = now + probe_ns(tp);
+	if (q->probe_at == TP_NEVER) {
+		uint64_t ns = probe_ns(tp);
+
+		q->probe_at = now + ns;
+		q->ask_from = now + ns / 4;
+	}
+}
+
+void requester_ask(struct tp *tp)
+{
+	struct requester *q = &tp->requester;
+
+	q->ask_before = q->posted;
+	/* The messages are sent, and neither a probe nor a loss has packets repeated already. */
+	if (q->unasked && q->next != q->una && q->cursor == q->begun && q->repeat == REPEAT_NONE &&
+	    q->probe_at != TP_NEVER)
+		q->probe_at = q->message_at; /* now or before */
 }
 
 void requester_expire(struct tp *tp, uint64_t now)

@@ -285,13 +285,27 @@ static uint32_t break_at(struct tp *tp, uint32_t count, enum ibv_wc_status statu
 	return 0;
 }
 
-/* Whether packet `psn` asks for an acknowledgement: the last of a message does, and some in
+/* Whether the message of one packet that is sent next needs no acknowledgement of its own, see
+ * requester.h. */
+static bool goes_unasked(const struct requester *q, const struct tp_request *r, uint64_t now)
+{
+	if (!(r->flags & TP_UNAWAITED) || r->first_psn != r->last_psn)
+		return false;
+	return q->unasked < q->unasked_max && now - q->message_at < TP_STREAM_NS &&
+	       (q->next == q->una || now < q->ask_from) && q->next == q->top &&
+	       q->hole == HOLE_NONE && q->repeat == REPEAT_NONE && !q->probes &&
+	       q->state == REQUESTER_SENDS && q->cursor + 1 != q->ask_before;
+}
+
+/* Whether packet `psn` asks for an acknowledgement: the last of most messages does, and some in
  * between, so that the window never waits for an acknowledgement that wasn't requested. */
-static bool request_asks_ack(const struct tp *tp, const struct tp_request *r, uint32_t psn)
+static bool request_asks_ack(const struct tp *tp, const struct tp_request *r, uint32_t psn,
+			     uint64_t now)
 {
 	const struct requester *q = &tp->requester;
 
-	return psn == r->last_psn || (q->credit == CREDIT_LIMITED && psn == q->limited_psn) ||
+	return (psn == r->last_psn && !goes_unasked(q, r, now)) ||
+	       (q->credit == CREDIT_LIMITED && psn == q->limited_psn) ||
 	       q->asked + tp->path.mtu >= tp->congestion.window / 4;
 }
 
@@ -304,7 +318,7 @@ static void note_span(struct requester *q)
 		q->ask_span = q->asked;
 	else
 		q->ask_span += ((int32_t)q->asked - (int32_t)q->ask_span) / 8;
-	q->asked = 0;
+	q->asked = q->unasked = 0;
 }
 
 static void packets_sent(struct tp *tp, const struct tp_request *r, uint32_t after, bool asked,
@@ -331,8 +345,11 @@ static void packets_sent(struct tp *tp, const struct tp_request *r, uint32_t aft
 	q->next = after;
 	if (psn_before(q->top, after))
 		q->top = after;
-	if (after == r->last_psn + 1)
+	if (after == r->last_psn + 1) {
 		q->cursor++;
+		q->unasked += !asked;
+		q->message_at = now;
+	}
 	requester_timers_arm(tp, now);
 }
 
@@ -409,7 +426,7 @@ uint32_t requester_next(struct tp *tp, uint64_t now, uint8_t *to)
 		if (unlikely(status != IBV_WC_SUCCESS))
 			return break_at(tp, q->cursor, status);
 	}
-	bool ask = request_asks_ack(tp, r, q->next) && tp->type != IBV_QPT_UC;
+	bool ask = request_asks_ack(tp, r, q->next, now) && tp->type != IBV_QPT_UC;
 	uint32_t size = packets_build(tp, q->cursor, q->next, ask, to, &after);
 
 	if (unlikely(!size))

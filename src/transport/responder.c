@@ -38,7 +38,7 @@ void responder_start(struct tp *tp, const struct ibv_qp_attr *attr)
 
 	memset(r, 0, sizeof(*r));
 	r->active = true;
-	r->expected = r->acknowledged = attr->rq_psn & PSN_MASK;
+	r->expected = r->acknowledged = r->said = attr->rq_psn & PSN_MASK;
 	r->answers_max = attr->max_dest_rd_atomic;
 	r->rnr_timer = attr->min_rnr_timer & AETH_VALUE;
 }
@@ -504,6 +504,14 @@ static void owe_ack(struct responder *r)
 		r->ack_owed = true;
 }
 
+void responder_acknowledge_all(struct tp *tp)
+{
+	struct responder *r = tp->responder;
+
+	if (r->active && tp->type != IBV_QPT_UC && r->said != r->acknowledged)
+		owe_ack(r);
+}
+
 /* `expected` has passed so many packets of an answer. */
 static void keep_acknowledged_near(struct responder *r, uint32_t packets)
 {
@@ -796,6 +804,7 @@ static uint32_t give_acknowledge(struct tp *tp, uint8_t *to)
 		p.syndrome = ack_syndrome(tp);
 		r->ack_owed = false;
 	}
+	r->said = r->acknowledged;
 	return packet_encode(&p, to);
 }
 

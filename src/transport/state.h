@@ -73,6 +73,10 @@ enum {
 	/* After so many failed attempts to repeat only the missing packet, the peer is taken for
 	 * one that keeps no out-of-order packets. */
 	TP_REPAIRS_MAX = 4,
+	/* So many messages in a row, at most, don't ask for an acknowledgement; and only those that
+	 * follow the one before within so many ns. */
+	TP_UNASKED_MAX = 32,
+	TP_STREAM_NS = 100000,
 	/* An acknowledgement's PSN is at most so far behind the newest request: further back, it
 	 * could be taken for one that isn't sent yet. */
 	TP_ANSWERED_MAX = 1 << 22,
@@ -116,6 +120,9 @@ struct requester {
 				  or before it, if only answers came since */
 	uint32_t flight;       /* bytes sent since `una`, see bytes_between() */
 	uint32_t asked;	       /* of them, since the last AckReq */
+	uint32_t unasked;      /* messages without AckReq since the last one that had it */
+	uint32_t unasked_max;  /* so many of them at most */
+	uint32_t ask_before;   /* tp_ask(): the last request before this count asks */
 	bool closed;	       /* the window was full when packets were sent last */
 	uint32_t answers_owed; /* READ pieces and atomics that were sent and not answered */
 	uint32_t open;	       /* READs and atomics begun and not complete: a fence waits */
@@ -132,7 +139,9 @@ struct requester {
 	uint8_t retries, rnr_retries; /* tries that are left */
 	/* Deadlines; TP_NEVER: the timer doesn't run. */
 	uint64_t timer_at, probe_at, rnr_until;
-	uint32_t probes; /* probes in a row: each waits twice as long as the one before */
+	uint64_t ask_from;   /* while packets are outstanding: each message asks from then on */
+	uint64_t message_at; /* when the end of a message was sent last */
+	uint32_t probes;     /* probes in a row: each waits twice as long as the one before */
 	/* DUE, GOES_ON: packets [again, again_end), from `una` on, are to be repeated without going
 	 * back: one packet, or a hole. The first of them belongs to request `again_of`. */
 	uint32_t again, again_end, again_of;
@@ -198,6 +207,7 @@ struct responder {
 	 * with its PSN would make a kernel's Soft-RoCE complete it without its data. It is at most
 	 * TP_ANSWERED_MAX before `expected`. */
 	uint32_t acknowledged;
+	uint32_t said; /* what the last acknowledgement that was sent acknowledged up to */
 	/* The current message. */
 	uint32_t offset; /* bytes that have arrived */
 	uint32_t room;	 /* SEND: size of the receive */
@@ -234,6 +244,8 @@ void requester_limit_answers(struct tp *tp, const struct ibv_qp_attr *attr);
 void requester_start(struct tp *tp, const struct ibv_qp_attr *attr);
 void requester_stop(struct tp *tp);
 void requester_drain(struct tp *tp);
+/* tp_ask() */
+void requester_ask(struct tp *tp);
 void requester_expire(struct tp *tp, uint64_t now);
 
 /* requester_responses.c: takes a response, which may be duplicate, stale or forged. */
@@ -254,6 +266,8 @@ void responder_packet_uc(struct tp *tp, const struct packet *p);
 /* Executes kept packets in their turn, until one has made an event. */
 void responder_go_on(struct tp *tp);
 bool responder_may_send(const struct responder *r);
+/* tp_acknowledge_all() */
+void responder_acknowledge_all(struct tp *tp);
 /* tp_srq_of(), of a request. */
 uint32_t responder_srq_of(const struct tp *tp, const struct packet *p);
 uint32_t responder_next(struct tp *tp, uint8_t *to);

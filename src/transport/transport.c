@@ -114,6 +114,16 @@ void tp_change(struct tp *tp, const struct ibv_qp_attr *attr, int mask)
 		q->rnr_retry = q->rnr_retries = attr->rnr_retry;
 }
 
+void tp_ask(struct tp *tp)
+{
+	requester_ask(tp);
+}
+
+void tp_acknowledge_all(struct tp *tp)
+{
+	responder_acknowledge_all(tp);
+}
+
 void tp_drain(struct tp *tp)
 {
 	requester_drain(tp);

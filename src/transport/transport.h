@@ -46,6 +46,10 @@ struct tp;
 enum tp_flag {
 	TP_SOLICITED = 1,
 	TP_FENCE = 2, /* not before all READs and atomics before it are answered */
+	/* The owner reports its completion to no program, and its payload can be fetched until it
+	 * completes, whatever the program does: it needs no acknowledgement of its own
+	 * (requester.h). */
+	TP_UNAWAITED = 4,
 };
 
 /* A send request. The caller fills only the first part. */
@@ -247,6 +251,12 @@ void tp_receive_ready(struct tp *tp, const struct tp_path *path, const struct ib
 void tp_send_ready(struct tp *tp, const struct ibv_qp_attr *attr);
 /* Changes attributes later: the RNR timer, in SQD also timeouts and depths. */
 void tp_change(struct tp *tp, const struct ibv_qp_attr *attr, int mask);
+/* The owner waits until all requests that are posted are complete: asks the peer to acknowledge
+ * those that didn't ask. What tp_deadline() and tp_need() say may change. */
+void tp_ask(struct tp *tp);
+/* This QP is about to end or to stop: acknowledges what the peer didn't ask about, so that the
+ * peer need not ask when there is nobody to answer. tp_next_response() follows. */
+void tp_acknowledge_all(struct tp *tp);
 /* Enters SQD: requests that haven't begun wait until tp_resume. TP_DRAINED follows when those that
  * had begun are complete, which may be at once. */
 void tp_drain(struct tp *tp);

@@ -155,6 +155,13 @@ static void check_acknowledge(struct side *from, const struct packet *p)
 			 p->psn);
 }
 
+static bool is_whole(uint8_t operation)
+{
+	return operation == OP_SEND_ONLY || operation == OP_SEND_ONLY_IMM ||
+	       operation == OP_SEND_ONLY_INVALIDATE || operation == OP_WRITE_ONLY ||
+	       operation == OP_WRITE_ONLY_IMM;
+}
+
 static void check_packet(struct side *from, const uint8_t *bytes, uint32_t size)
 {
 	uint8_t operation = packet_operation(bytes[0]), copy[WIRE_PACKET_MAX];
@@ -163,6 +170,8 @@ static void check_packet(struct side *from, const uint8_t *bytes, uint32_t size)
 		    operation == OP_FLUSH;
 	struct packet p;
 
+	sim_totals.unasked += packet_transport(bytes[0]) != PACKET_UC && is_whole(operation) &&
+			      !(bytes[8] & 0x80);
 	if (!asks && operation != OP_ACKNOWLEDGE)
 		return;
 	memcpy(copy, bytes, size);

@@ -109,6 +109,10 @@ void plan_make(struct plan *plan, uint64_t seed)
 		plan->side[1].drains = false;
 		plan->side[1].srq = true;
 	}
+	static const uint32_t unawaited[] = {0, 500000, 1000000};
+
+	for (int i = 0; i < 2; i++)
+		plan->side[i].unawaited = unawaited[seed / 3 % 3];
 	/* Neither side gives up, so every request must succeed. */
 	for (int i = 0; i < 2 && patient && !plan->hostile; i++) {
 		plan->side[i].errors = 0;
@@ -137,11 +141,13 @@ void plan_print(const struct plan *plan)
 	for (int i = 0; i < 2; i++) {
 		const struct side_plan *s = &plan->side[i];
 
-		printf("%c: works %u depth %u receives %u%s%s%s%s max %u errors %u rd_atomic %u "
+		printf("%c: works %u depth %u receives %u%s%s%s%s max %u errors %u unawaited %u "
+		       "rd_atomic %u "
 		       "rnr timer %u retry %u, timeout %u retry %u\n",
 		       'A' + i, s->works, s->depth, s->receives, s->late_receives ? " late" : "",
 		       s->srq ? " srq" : "", s->drains ? " drains" : "", s->keeps ? " keeps" : "",
-		       s->max_length, s->errors, s->attr.max_rd_atomic, s->attr.min_rnr_timer,
-		       s->attr.rnr_retry, s->attr.timeout, s->attr.retry_cnt);
+		       s->max_length, s->errors, s->unawaited, s->attr.max_rd_atomic,
+		       s->attr.min_rnr_timer, s->attr.rnr_retry, s->attr.timeout,
+		       s->attr.retry_cnt);
 	}
 }

@@ -618,6 +618,8 @@ static void random_work(struct side *side, struct work *w)
 	};
 	if (work_wants_receive(w) && !rng_below(rng, 4))
 		w->flags |= TP_SOLICITED;
+	if (side->plan->unawaited && rng_chance(rng, side->plan->unawaited))
+		w->flags |= TP_UNAWAITED;
 	if (side->sim->plan.processes)
 		w->srqn = 1 + rng_below(rng, side->sim->plan.processes);
 	if (!is_send(w))
@@ -688,6 +690,8 @@ void side_app(struct side *side)
 		return;
 	}
 	drain_or_resume(side);
+	if (side->plan->unawaited && side->tp && !rng_below(rng, 16))
+		tp_ask(side->tp);
 	if (side->index && side->sim->plan.processes)
 		processes_die(side);
 	if (!side->plan->late_receives || !rng_below(rng, 3))

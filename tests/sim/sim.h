@@ -58,7 +58,8 @@ struct side_plan {
 	uint32_t works, depth; /* how many requests in all; how many outstanding */
 	uint32_t receives;     /* most receives that are posted at a time */
 	uint32_t max_length;
-	uint32_t errors; /* millionths of requests that must fail */
+	uint32_t errors;    /* millionths of requests that must fail */
+	uint32_t unawaited; /* millionths of requests with TP_UNAWAITED */
 	bool late_receives, srq, drains, keeps;
 	struct ibv_qp_attr attr;
 };
@@ -270,6 +271,7 @@ void sim_trace(const struct sim *sim, const char *format, ...)
 struct sim_totals {
 	uint64_t packets, errors[32]; /* by completion status */
 	uint64_t hostile, uc, drained;
+	uint64_t unasked; /* messages of one packet without AckReq */
 	uint64_t xrc, handed_on, waited, died;
 	struct tp_counters counters;
 };

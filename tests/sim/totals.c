@@ -28,6 +28,7 @@ bool sim_totals_print(void)
 		{"dropped", c->dropped},
 		{"waits for credits", c->credit_waits},
 		{"drained", sim_totals.drained},
+		{"messages unasked", sim_totals.unasked},
 		{"hostile runs", sim_totals.hostile},
 		{"UC runs", sim_totals.uc},
 		{"XRC runs", sim_totals.xrc},

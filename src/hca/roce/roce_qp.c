@@ -17,6 +17,16 @@
 
 /* ------------------------------------------------------------------ sending */
 
+static uint8_t request_flags(const struct send_wqe *wqe)
+{
+	/* Its payload is in the queue. */
+	bool whole = wqe->flags & SEND_INLINE || !wqe->length;
+	bool unawaited = whole && !(wqe->flags & SEND_SIGNALED);
+
+	return (wqe->flags & SEND_SOLICITED ? TP_SOLICITED : 0) |
+	       (wqe->flags & SEND_FENCE ? TP_FENCE : 0) | (unawaited ? TP_UNAWAITED : 0);
+}
+
 static void tp_request_fill(struct tp_request *r, const struct send_wqe *wqe)
 {
 	*r = (struct tp_request){
@@ -27,8 +37,7 @@ static void tp_request_fill(struct tp_request *r, const struct send_wqe *wqe)
 		.length = wqe->length,
 		.imm = wqe->imm,
 		.opcode = wqe->opcode,
-		.flags = (wqe->flags & SEND_SOLICITED ? TP_SOLICITED : 0) |
-			 (wqe->flags & SEND_FENCE ? TP_FENCE : 0),
+		.flags = request_flags(wqe),
 	};
 }
 
@@ -120,9 +129,11 @@ static void roce_qp_burst(struct roce_qp *w, uint64_t now, bool answers) REQUIRE
 	roce_pull_events(w);
 }
 
-/* Sends what is owed to the peer of a QP that ends. The core's events are dropped with the QP. */
+/* Sends what is owed to the peer of a QP that ends, and what an adapter would have acknowledged
+ * long before. The core's events are dropped with the QP. */
 static void roce_qp_answer(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
 {
+	tp_acknowledge_all(roce_tp(w));
 	if (!send_begin(w))
 		return;
 	send_from(w, now, NO_QUOTA, 0, next_answer);
@@ -245,6 +256,8 @@ static void post_to_core(struct qp *qp) REQUIRES(qp->lock)
 	lock_assert_held(&w->qp->lock); /* is qp->lock */
 	roce_ack_travels(w, acks, now);
 	roce_qp_burst(w, now, acks);
+	if (unlikely(qp->sq.next != qp->sq.head)) /* a request on memory windows waits for them */
+		tp_ask(tp);
 	note_and_kick(w, now);
 }
 
@@ -361,6 +374,7 @@ static void roce_drain(struct qp *qp) REQUIRES(qp->roce->qp->lock)
 {
 	tp_drain(roce_tp(qp->roce));
 	roce_pull_events(qp->roce);
+	note_and_kick(qp->roce, now_ns()); /* the core may ask the peer first */
 }
 
 static void roce_change(struct qp *qp, int mask) REQUIRES(qp->lock)
