@@ -648,6 +648,45 @@ static void read_meets_write(struct rig *rig)
 	end_close(&end);
 }
 
+/* Posts a short SEND that no completion reports. */
+static void send_unawaited(struct end *end)
+{
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+
+	end_request(end, IBV_WR_SEND, 1, 0, 8, 0, &wr, &sge);
+	wr.send_flags = IBV_SEND_INLINE;
+	OK(end->rig, ibv_post_send(end->qp, &wr, &bad));
+}
+
+/* Over RoCE most of these don't ask for an acknowledgement. The end that receives them destroys its
+ * QP at once, and the other one must still learn that all have arrived. */
+static void messages_nobody_awaits(struct rig *rig)
+{
+	enum { MESSAGES = 16 };
+	const struct end_options opt = {.inline_bytes = 8};
+	struct end end;
+
+	end_pair(&end, rig, &opt);
+	for (uint64_t i = 0; i < MESSAGES; i++)
+		OK(rig, end_recv(&end, i, 64, 8));
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		for (uint64_t i = 0; i < MESSAGES; i++)
+			send_unawaited(&end);
+		rig_sync(rig);
+		end_settle(&end);
+		wc_none(&end, end.scq);
+	} else {
+		for (uint64_t i = 0; i < MESSAGES; i++)
+			wc_expect(&end, end.rcq, i, IBV_WC_SUCCESS);
+		OK(rig, ibv_destroy_qp(end.qp));
+		end.qp = NULL;
+		rig_sync(rig);
+	}
+	end_close(&end);
+}
+
 /* States ------------------------------------------------------------------------------------ */
 
 /* Which states accept which posts; state.c and loose.c test what becomes of them. */
@@ -764,6 +803,7 @@ const struct rig_test behaviour_tests[] = {
 	{"atomic_faults_at_once", atomic_faults_at_once},
 	{"read_meets_write", read_meets_write},
 	{"posting_in_states", posting_in_states},
+	{"messages_nobody_awaits", messages_nobody_awaits},
 	{"state_by_calls_only", state_by_calls_only},
 	{"sqe_by_calls_only", sqe_by_calls_only},
 	{NULL, NULL},
