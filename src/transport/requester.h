@@ -17,14 +17,15 @@
  *
  * Messages that need no acknowledgement of their own. A message whose completion no program awaits
  * (TP_UNAWAITED) doesn't ask for one while such messages follow each other quickly; adapters do
- * likewise. Otherwise, where two programs answer each other, each message would travel with a packet
- * that completes something that no program waits for. One in TP_UNASKED_MAX asks, or in a quarter
- * of the places; also each that is sent after a quarter of the probe's time since the oldest
- * outstanding packet, and each while something is repeated or drained. So a stream never waits for
- * an acknowledgement that wasn't requested, and a lost message is found by the message that follows
- * it. After the last message of a stream the probe asks: it repeats the oldest packet, whose payload
- * the owner still has. Whatever waits for completions calls tp_ask() and doesn't wait for the
- * probe's time. A responder that ends acknowledges all that it has executed (tp_acknowledge_all()).
+ * likewise. Otherwise, where two programs answer each other, each message would travel with a
+ * packet that completes something that no program waits for. One in TP_UNASKED_MAX asks, or in a
+ * quarter of the places; also each that is sent after a quarter of the probe's time since the
+ * oldest outstanding packet, and each while something is repeated or drained. So a stream never
+ * waits for an acknowledgement that wasn't requested, and a lost message is found by the message
+ * that follows it. After the last message of a stream the probe asks: it repeats the oldest packet,
+ * whose payload the owner still has. Whatever waits for completions calls tp_ask() and doesn't wait
+ * for the probe's time. A responder that ends acknowledges all that it has executed
+ * (tp_acknowledge_all()).
  *
  * Four state variables, each independent of the others:
  *

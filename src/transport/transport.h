@@ -255,7 +255,7 @@ void tp_change(struct tp *tp, const struct ibv_qp_attr *attr, int mask);
  * those that didn't ask. What tp_deadline() and tp_need() say may change. */
 void tp_ask(struct tp *tp);
 /* This QP is about to end or to stop: acknowledges what the peer didn't ask about, so that the
- * peer need not ask when there is nobody to answer. tp_next_response() follows. */
+ * peer need not ask when this QP answers no more. tp_next_response() follows. */
 void tp_acknowledge_all(struct tp *tp);
 /* Enters SQD: requests that haven't begun wait until tp_resume. TP_DRAINED follows when those that
  * had begun are complete, which may be at once. */
