@@ -170,7 +170,7 @@ def settled(stage, pid, witness):
 
     def quiet():
         sizes.append(Size(pid, stage.runtime))
-        return sizes[-1].fds == sizes[-2].fds
+        return len(sizes) > 2 and sizes[-1].fds == sizes[-2].fds == sizes[-3].fds
 
     poll_until(quiet, 2, step=0.2)
     return sizes[-1]
@@ -187,8 +187,9 @@ def sockets(pid):
 
 
 def compare(before, after, pid):
-    """Failure where more is used than before."""
-    require(after.fds == before.fds, f"descriptors: {before.fds} before, {after.fds} after\n"
+    """Failure where more is used than before. (On a loaded machine the last connection of before may
+    not be closed yet when it is looked at.)"""
+    require(not collections.Counter(after.fds) - collections.Counter(before.fds), f"descriptors: {before.fds} before, {after.fds} after\n"
             f"{sockets(pid)}")
     require(after.mapped == before.mapped,
             f"memory files are mapped: {before.mapped} before, {after.mapped} after")
