@@ -35,7 +35,7 @@
 
 /* EMPTY_POLLS poll up to three rings each: 60 are fewer than YIELD_AFTER less LEASE_AFTER.
  * They are more than LEASE_AFTER. */
-enum { EMPTY_POLLS = 60, ROUNDS = 100, BURST = 5, EVENTS = 20 };
+enum { EMPTY_POLLS = 60, ROUNDS = 100, BURST = 5, MANY = 48, EVENTS = 20 };
 
 /* The rounds take at least this long: many times the 1 ms after which a poller naps. */
 static const double LONG_MS = 30;
@@ -495,6 +495,55 @@ static void event_beside_a_poller(struct rig *rig)
 	end_close(&end);
 }
 
+static void *poll_messages(void *arg)
+{
+	struct end *end = arg;
+
+	for (uint64_t i = 0; i < MANY; i++)
+		wc_expect(end, end->rcq, i, IBV_WC_SUCCESS);
+	return NULL;
+}
+
+/* B's thread takes A's messages from one CQ as they come, while another is armed. */
+static void messages_are_polled(struct end *end)
+{
+	struct rig *rig = end->rig;
+	pthread_t poller;
+
+	if (rig->role == RIG_B) {
+		for (uint64_t i = 0; i < MANY; i++)
+			OK(rig, end_recv(end, i, 0, 8));
+		OK(rig, pthread_create(&poller, NULL, poll_messages, end));
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_B) {
+		OK(rig, pthread_join(poller, NULL));
+	} else {
+		for (uint64_t i = 0; i < MANY; i++) {
+			OK(rig, end_send(end, IBV_WR_SEND, i, 0, 8, 0));
+			wc_expect(end, end->scq, i, IBV_WC_SUCCESS);
+		}
+	}
+	rig_sync(rig);
+}
+
+/* The same, but the thread was left the socket of packets, too, since it polled quickly. */
+static void event_after_a_quick_poller(struct rig *rig)
+{
+	struct end end, armed;
+
+	end_pair(&end, rig, NULL);
+	end_pair(&armed, rig, NULL);
+	for (uint64_t i = 0; i < EVENTS; i++) {
+		arm(&armed, i);
+		messages_are_polled(&end);
+		one_event(&armed, i);
+	}
+	rig_sync(rig);
+	end_close(&armed);
+	end_close(&end);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct rig_test tests[] = {
@@ -506,6 +555,7 @@ int main(int argc, char **argv)
 		{"polled_beside_an_armed_cq", polled_beside_an_armed_cq},
 		{"event_after_the_poller_stopped", event_after_the_poller_stopped},
 		{"event_beside_a_poller", event_beside_a_poller},
+		{"event_after_a_quick_poller", event_after_a_quick_poller},
 		{"timers_after_arming", timers_after_arming},
 		{"a_poll_looks_after_it_yielded", a_poll_looks_after_it_yielded},
 		{NULL, NULL},

@@ -34,7 +34,8 @@ verbena_script_test(e2e.lease TIMEOUT 300 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:lease> -c self -c local)
 verbena_script_test(e2e.lease_wire TIMEOUT 300 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-network
-	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:lease> -c wire timers_after_arming)
+	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:lease> -c wire timers_after_arming
+	event_beside_a_poller event_after_a_quick_poller)
 
 # READs that one call executes, and that wait for each other.
 add_executable(gather gather.c rig.c end.c)

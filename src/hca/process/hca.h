@@ -206,11 +206,13 @@ struct hca {
 	bool filled GUARDED_BY(engine);	 /* a peer's ring was full */
 	_Atomic uint32_t last_arm_group; /* that a CQ was given */
 	pthread_t thread;
-	int epoll;	   /* the engine thread sleeps in it */
-	int watchdog;	   /* a timer, re-armed while some thread polls; -1: there is none */
-	bool watch_due;	   /* it has expired; engine thread's */
-	uint64_t watched;  /* ns, when still_polled() last found that; engine thread's */
-	_Atomic bool stop; /* the two threads end */
+	int epoll;		 /* the engine thread sleeps in it */
+	int watchdog;		 /* a timer, re-armed while some thread polls; -1: there is none */
+	bool watch_due;		 /* it has expired; engine thread's */
+	uint64_t watched;	 /* ns, when still_polled() last found that; engine thread's */
+	uint64_t attended;	 /* ns, when polls_are_close() was last asked; engine thread's */
+	uint32_t attended_polls; /* `polls` then */
+	_Atomic bool stop;	 /* the two threads end */
 };
 
 /* For a new HCA, and again in a forked child. */

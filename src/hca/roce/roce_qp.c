@@ -179,14 +179,15 @@ void roce_notify(struct roce_qp *w, uint64_t now)
 	counters_rare(w->qp->hca, PUB_CNPS_OUT);
 }
 
-/* Leaves the rest to the engine; kicks the engine thread if it sleeps. */
+/* Leaves the rest to the engine; kicks the engine thread if it sleeps and no poller has the
+ * socket. */
 static void note_and_kick(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
 {
 	struct hca *hca = w->qp->hca;
 
 	roce_note(w, now);
 	if (unlikely(roce_entered(&w->ready) && !net_blocked(&hca->roce->tx, &w->path) &&
-		     engine_wants_kicks(hca)))
+		     engine_wants_kicks(hca) && (engine_asleep(hca) || !roce_hot(hca->roce))))
 		engine_kick(hca);
 }
 
