@@ -394,7 +394,9 @@ static void child_uses_objects(struct rig *rig, struct traffic *traffic)
 	expect_fine(rig, pid, "uses its parent's objects");
 }
 
-/* The child gets no private memory in place of what it shares with its parent. */
+/* The child gets no private memory in place of what it shares with its parent, whose converted
+ * memory stays shared for now. Peers then use it as it is, and notice when the next fork makes it
+ * private. */
 static void child_under_limit(struct rig *rig, struct traffic *traffic)
 {
 	struct rlimit before, low;
@@ -411,6 +413,9 @@ static void child_under_limit(struct rig *rig, struct traffic *traffic)
 	if (!pid)
 		use_objects(rig, traffic);
 	expect_fine(rig, pid, "uses its parent's objects after a fork under a limit");
+	traffic_goes_on(traffic, rig);
+	child_exits(rig, traffic);
+	traffic_goes_on(traffic, rig);
 }
 
 /* A child that polls for long takes what only an engine of its own would have to give back: it must

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/env.h"
 #include "base/log.h"
 #include "base/sys.h"
@@ -233,7 +234,9 @@ static const char *region_convert(const struct hca *hca, const struct mr *mr) RE
 	return why;
 }
 
-/* Makes all memory private while peers may be in the middle of operations. */
+/* Makes all memory private while peers may be in the middle of operations. If the system refuses
+ * that, the regions still need the file, and peers map it as before: the next attempt must stop
+ * them again. */
 static void move_all(struct hca *hca) REQUIRES(convert_lock)
 {
 	if (!convert_file.count && !convert_file.unsure)
@@ -244,16 +247,22 @@ static void move_all(struct hca *hca) REQUIRES(convert_lock)
 		if (is_on_parts(mr) && mr_move(hca, mr))
 			log_warn("a peer's copy doesn't end: what it copies is lost");
 	}
-	return_range(0, FILE_BYTES);
+	bool done = return_range(0, FILE_BYTES);
+
 	list_for_each(node, &convert_regions) {
 		struct mr *mr = container_of(node, struct mr, pages);
 
 		if (!is_on_parts(mr))
 			continue;
-		memset(mr->converted, 0, sizeof(mr->converted));
+		if (likely(done))
+			memset(mr->converted, 0, sizeof(mr->converted));
+		else
+			ranges_find(mr);
 		mr->reach.reach = shared_find(mr_base(mr), mr->ibv.length, &mr->print);
 		mr_moved(hca, mr);
 	}
+	if (unlikely(!done))
+		return;
 	convert_file.count = 0;
 	atomic_fetch_add_explicit(&hca->pub->header.taken_back, 1, memory_order_relaxed);
 }
@@ -309,7 +318,7 @@ void convert_region(struct hca *hca, struct mr *mr) NO_THREAD_SAFETY_ANALYSIS
 	}
 	if (keeps_all_private(mr))
 		move_all(hca);
-	if (!convert_file.count)
+	if (!convert_file.count && !convert_file.unsure)
 		memset(mr->converted, 0, sizeof(mr->converted));
 	if (is_on_parts(mr)) /* relaxed: only threads with the lock change the count */
 		mr->reach.converted =

@@ -39,7 +39,7 @@ void ranges_find(struct mr *mr) REQUIRES(convert_lock)
 	struct proc_maps maps;
 
 	memset(mr->converted, 0, sizeof(mr->converted));
-	if (!convert_file.count)
+	if (!convert_file.count && !convert_file.unsure)
 		return;
 	if (proc_maps_open(&maps, 0)) {
 		converted_add(mr, (struct mr_converted){0, FILE_BYTES});

@@ -67,7 +67,7 @@ void quiet_end(const sigset_t *old)
 	park_end();
 }
 
-void return_range(uint64_t from, uint64_t to) REQUIRES(convert_lock)
+bool return_range(uint64_t from, uint64_t to) REQUIRES(convert_lock)
 {
 	reserve_use(&convert_file.reserve, &convert_file.status);
 	const char *held = quiet_held_by();
@@ -86,6 +86,7 @@ void return_range(uint64_t from, uint64_t to) REQUIRES(convert_lock)
 	if (!done)
 		log_warn("memory that was converted for RDMA stays shared: %s",
 			 held ? held : "the system has refused to map it anew");
+	return done;
 }
 
 /* ------------------------------------------------------------------ parts */

@@ -88,8 +88,9 @@ bool file_return(uint64_t from, uint64_t to, bool quiet) REQUIRES(convert_lock);
 const char *quiet_begin(sigset_t *old);
 /* Ends what quiet_begin() began. */
 void quiet_end(const sigset_t *old);
-/* Makes private what is mapped of [from, to) of the file, in a quiet moment if there is one. */
-void return_range(uint64_t from, uint64_t to) REQUIRES(convert_lock);
+/* Makes private what is mapped of [from, to) of the file, in a quiet moment if there is one. False:
+ * some of it stays shared. */
+bool return_range(uint64_t from, uint64_t to) REQUIRES(convert_lock);
 /* Enters a part at place `i` of the list, which has room. */
 void part_insert(unsigned int i, struct part part) REQUIRES(convert_lock);
 /* [from, to) isn't needed of the part any more: makes it private. False: the list has no room for

@@ -15,6 +15,10 @@
  *     find the list empty and go back to read().
  * Taking counts back must not block, whatever mode the program has given the descriptor: it is done
  * with RWF_NOWAIT.
+ *
+ * An event must not be lost because memory is short at that moment (a program under RLIMIT_DATA, a
+ * full control group): its program would wait for ever. So a queue has SPARES from the beginning,
+ * and keeps as many of those that are read.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,6 +27,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/cpu.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/sys.h"
@@ -34,6 +39,38 @@
 #include "hca/verbs/srq.h"
 #include "hca/verbs/wq.h"
 
+enum { SPARES = 8 };
+
+/* Takes an event that isn't used any more. */
+static void event_put(struct event_queue *queue, struct event *event) REQUIRES(queue->lock)
+{
+	if (queue->spare == SPARES) {
+		free(event);
+		return;
+	}
+	list_add_tail(&queue->spares, &event->node);
+	queue->spare++;
+}
+
+/* NULL: there is no memory. */
+static struct event *event_get(struct event_queue *queue) REQUIRES(queue->lock)
+{
+	struct list *node = list_pop(&queue->spares);
+
+	if (!node)
+		return malloc(sizeof(struct event));
+	queue->spare--;
+	return container_of(node, struct event, node);
+}
+
+static void events_free(struct list *list)
+{
+	struct list *node;
+
+	while ((node = list_pop(list)))
+		free(container_of(node, struct event, node));
+}
+
 int event_queue_init(struct event_queue *queue)
 {
 	queue->fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
@@ -41,16 +78,23 @@ int event_queue_init(struct event_queue *queue)
 		return -errno;
 	lock_init(&queue->lock, RANK_EVENT_QUEUE);
 	list_init(&queue->events);
+	list_init(&queue->spares);
+	queue->spare = 0;
+	for (struct event *event; queue->spare < SPARES; event_put(queue, event)) {
+		event = malloc(sizeof(*event));
+		if (!event) {
+			event_queue_destroy(queue);
+			return -ENOMEM;
+		}
+	}
 	return 0;
 }
 
 void event_queue_destroy(struct event_queue *queue)
 {
-	struct list *node;
-
 	lock_take(&queue->lock);
-	while ((node = list_pop(&queue->events)))
-		free(container_of(node, struct event, node));
+	events_free(&queue->events);
+	events_free(&queue->spares);
 	lock_give(&queue->lock);
 	sys_close(queue->fd);
 	queue->fd = -1;
@@ -59,17 +103,19 @@ void event_queue_destroy(struct event_queue *queue)
 void event_queue_push(struct event_queue *queue, void *object, const struct ibv_async_event *async,
 		      uint32_t *reported)
 {
-	struct event *event = malloc(sizeof(*event));
 	uint64_t one = 1;
 
-	if (!event) {
+	lock_take(&queue->lock);
+	struct event *event = event_get(queue);
+
+	if (unlikely(!event)) {
+		lock_give(&queue->lock);
 		log_error("out of memory: an event of the program's is lost");
 		return;
 	}
 	*event = (struct event){.object = object, .reported = reported};
 	if (async)
 		event->async = *async;
-	lock_take(&queue->lock);
 	list_add_tail(&queue->events, &event->node);
 	if (sys_write(queue->fd, &one, sizeof(one)) < 0)
 		log_error(
@@ -94,9 +140,9 @@ int event_queue_read(struct event_queue *queue, struct event *out)
 
 			if (event->reported)
 				++*event->reported;
-			lock_give(&queue->lock);
 			*out = *event;
-			free(event);
+			event_put(queue, event);
+			lock_give(&queue->lock);
 			return 0;
 		}
 		lock_give(&queue->lock); /* the event was forgotten: waits for the next one */
@@ -123,7 +169,7 @@ void event_queue_forget(struct event_queue *queue, void *object)
 		if (event->object != object)
 			continue;
 		list_del(node);
-		free(event);
+		event_put(queue, event);
 		counts = counts && take_count(queue);
 	}
 	lock_give(&queue->lock);

@@ -18,6 +18,8 @@ struct event_queue {
 	int fd;
 	struct lock lock;
 	struct list events GUARDED_BY(lock); /* struct event */
+	struct list spares GUARDED_BY(lock); /* the same, unused: for when there is no memory */
+	unsigned int spare GUARDED_BY(lock); /* how many */
 };
 
 struct event {

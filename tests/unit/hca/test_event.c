@@ -48,6 +48,47 @@ static void events_come_out_in_order(void **state)
 	event_queue_destroy(&queue);
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+static bool refuses_memory;
+
+void *__libc_malloc(size_t size);
+
+/* In place of the C library's, in the whole program. */
+void *malloc(size_t size)
+{
+	return refuses_memory ? NULL : __libc_malloc(size);
+}
+
+/* Events are raised and read, a few at a time, while there is no memory. */
+static void events_need_no_memory(void **state)
+{
+	struct event_queue queue;
+	struct event event;
+
+	(void)state;
+	assert_int_equal(event_queue_init(&queue), 0);
+	refuses_memory = true;
+	for (int round = 0; round < 5; round++) {
+		for (int i = 0; i < 8; i++)
+			event_queue_push(&queue, &a, NULL, NULL);
+		event_queue_forget(&queue, &a);
+		for (int i = 0; i < 8; i++)
+			event_queue_push(&queue, &b, NULL, NULL);
+		for (int i = 0; i < 8; i++)
+			event_queue_read(&queue, &event);
+	}
+	refuses_memory = false;
+	assert_ptr_equal(event.object, &b);
+	assert_false(fd_readable(queue.fd));
+	event_queue_destroy(&queue);
+	refuses_memory = true;
+	int err = event_queue_init(&queue);
+
+	refuses_memory = false;
+	assert_int_equal(err, -ENOMEM);
+}
+#endif
+
 static void forgotten_events_leave_nothing_to_read(void **state)
 {
 	struct event_queue queue;
@@ -167,6 +208,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(events_come_out_in_order),
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+		cmocka_unit_test(events_need_no_memory),
+#endif
 		cmocka_unit_test(forgotten_events_leave_nothing_to_read),
 		cmocka_unit_test(reader_in_flight_sees_no_empty_queue),
 		cmocka_unit_test(counts_and_events_agree_after_races),
