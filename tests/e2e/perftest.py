@@ -8,6 +8,7 @@ they are is `make bench`'s business. VERBENA_FULL=1 takes more iterations, and -
 usage: perftest.py [GROUP...] [WORD...]
 Runs the groups (see GROUPS; without any: all), and of their cases those whose name has a WORD.
 """
+import contextlib
 import os
 import re
 import sys
@@ -280,6 +281,13 @@ GROUPS = {"many": many, "basics": basics, "latency": options_of_latency, "bandwi
           "memory": memory, "sizes": all_sizes, "brief": brief, "xrc": xrc, "raw": raw}
 
 
+def xrc_files_are_removed():
+    """perftest leaves them, and the next user of the machine couldn't open them."""
+    for end in ("", "_client", "_server"):
+        with contextlib.suppress(OSError):
+            os.unlink("/tmp/xrc_domain" + end)
+
+
 def main():
     """The groups that the command line names, or all."""
     need_programs("ib_send_bw", "ib_atomic_lat", "raw_ethernet_bw")
@@ -289,6 +297,7 @@ def main():
     for group in groups:
         GROUPS[group](suite, stage)
     suite.stage_closed(stage)
+    xrc_files_are_removed()
     suite.end()
 
 

@@ -238,8 +238,9 @@ def redis(stage, at=None, address="127.0.0.1"):
     ended(server)
 
 
+# A user namespace may have no other user than root, as whom nginx would serve.
 NGINX = """
-daemon off; master_process off; pid %(dir)s/pid; error_log %(dir)s/error.log;
+user root; daemon off; master_process off; pid %(dir)s/pid; error_log %(dir)s/error.log;
 events { worker_connections 64; }
 http {
   access_log off; sendfile on; client_max_body_size 100m;

@@ -53,7 +53,7 @@ static void event_put(struct event_queue *queue, struct event *event) REQUIRES(q
 }
 
 /* NULL: there is no memory. */
-static struct event *event_take(struct event_queue *queue) REQUIRES(queue->lock)
+static struct event *event_obtain(struct event_queue *queue) REQUIRES(queue->lock)
 {
 	struct list *node = list_pop(&queue->spares);
 
@@ -106,7 +106,7 @@ void event_queue_push(struct event_queue *queue, void *object, const struct ibv_
 	uint64_t one = 1;
 
 	lock_take(&queue->lock);
-	struct event *event = event_take(queue);
+	struct event *event = event_obtain(queue);
 
 	if (unlikely(!event)) {
 		lock_give(&queue->lock);
