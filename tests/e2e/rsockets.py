@@ -19,11 +19,15 @@ import sys
 import time
 
 from lib import (BUILD, FULL, PORTS, SANITIZE, SLOW, Failure, Stage, Suite, chosen, need_programs,
-                 poll_until, port_listened, require, tail)
+                 poll_until, port_listened, require, seen_within, tail)
 from network import Host, TwoHosts, own_network
 from rdmacm import MIB, pair, preloaded
 
 # ---------------------------------------------------------------------------- datagrams
+
+
+class Endless(Exception):
+    """See udpong()."""
 
 
 def udpong_once(stage, *options, address="127.0.0.1", at=None):
@@ -31,8 +35,11 @@ def udpong_once(stage, *options, address="127.0.0.1", at=None):
     port = PORTS.take()
     one = stage.start("udpong", "-b", address, "-p", port, *options)
     try:
-        text = (at or stage).start("udpong", "-s", address, "-p", port,
-                                   *options).expect(2 * SLOW)
+        client = (at or stage).start("udpong", "-s", address, "-p", port, *options)
+        if not seen_within(lambda: client.popen.poll() is not None, 20):
+            client.kill()
+            raise Endless()
+        text = client.expect(10 * SLOW)
     finally:
         one.kill()
         one.wait(5)
@@ -48,9 +55,8 @@ def udpong(*arguments, **options):
         try:
             udpong_once(*arguments, **options)
             return
-        except Failure as failure:
-            if not left or "still runs" not in str(failure):
-                raise
+        except Endless:
+            require(left, "udpong's client never ends")
 
 
 def calls(suite, stage):
