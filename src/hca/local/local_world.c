@@ -619,18 +619,24 @@ int world_peer_atomic(struct local_qp *lq, const struct mr_view *view, uint64_t 
 	return mapped_result(lq, done);
 }
 
-int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote_count,
-		     const struct iovec *local, int count, size_t length)
+int world_peer_fetch(struct local_qp *lq, const struct mr_view *view, const struct iovec *remote,
+		     int remote_count, const struct iovec *local, int count, size_t length)
 {
+	bool done = true;
 	size_t at = 0;
 
-	if (!lq->self)
-		return copy_lists_from_process(&link_from(lq)->process, remote, remote_count, local,
-					       count, length);
-	for (int i = 0; i < remote_count; at += remote[i++].iov_len)
-		if (!copy_scatter(local, count, at, remote[i].iov_base, remote[i].iov_len))
-			return -EFAULT;
-	return 0;
+	for (int i = 0; i < remote_count && done; at += remote[i++].iov_len) {
+		size_t n = remote[i].iov_len;
+		const uint8_t *here =
+			mapped_here(lq, view, (uint64_t)(uintptr_t)remote[i].iov_base, n);
+
+		/* Perhaps not any more: then all once more. */
+		if (!here)
+			return copy_lists_from_process(&link_from(lq)->process, remote,
+						       remote_count, local, count, length);
+		done = here != MAPPED_GONE && copy_scatter(local, count, at, here, n);
+	}
+	return mapped_result(lq, done);
 }
 
 /* ------------------------------------------------------------------ receives */

@@ -718,13 +718,15 @@ int world_peer_atomic(struct local_qp *lq, const struct mr_view *view, uint64_t 
 	return atomic_on(executing(qp), there, op, old, "world_peer_atomic") ? 0 : why_failed(qp);
 }
 
-int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote_count,
-		     const struct iovec *local, int count, size_t length)
+int world_peer_fetch(struct local_qp *lq, const struct mr_view *view, const struct iovec *remote,
+		     int remote_count, const struct iovec *local, int count, size_t length)
 {
 	uint8_t flat[BLOCK];
 	struct qp *qp = qp_of(lq);
-	int err = qp->link->self ? 0 : copy_denied(qp);
+	bool mapped = view->file_serial && !qp->link->peer->dead;
+	int err = qp->link->self || mapped ? 0 : copy_denied(qp);
 
+	totals.mapped += mapped;
 	task_yield("world_peer_fetch");
 	if (err)
 		return err;

@@ -80,7 +80,7 @@ static enum fetch fetch_region(struct local_qp *lq, const struct record_segment 
 		remote[i] = (struct iovec){(void *)(uintptr_t)(from[i].addr + view.offset),
 					   from[i].length};
 	}
-	int err = world_peer_fetch(lq, remote, n, local, count, length);
+	int err = world_peer_fetch(lq, &view, remote, n, local, count, length);
 
 	return likely(!err) ? FETCHED : err == -ESRCH ? FETCH_GONE : FETCH_FAULT;
 }

@@ -211,9 +211,9 @@ int world_peer_atomic(struct local_qp *lq, const struct mr_view *view, uint64_t 
 		      const struct record_atomic *op, uint64_t *old);
 /* Whether the region is likely to be mapped here; if it may be later, asks for that. [shared] */
 bool world_peer_mapped(struct local_qp *lq, const struct mr_view *view);
-/* Copies from the peer's segments to ours. */
-int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote_count,
-		     const struct iovec *local, int count, size_t length);
+/* Copies from the peer's segments, all of the region `view`, to ours. */
+int world_peer_fetch(struct local_qp *lq, const struct mr_view *view, const struct iovec *remote,
+		     int remote_count, const struct iovec *local, int count, size_t length);
 
 /* ------------------------------------------------------------------ receives */
 
