@@ -207,16 +207,24 @@ def xserver_xclient(stage, kind):
     require("rdma_xclient: end 0" in text, f"it didn't say that it succeeded\n{tail(text)}")
 
 
-def cmtime(stage, count):
-    """Later releases connect without QPs, too, by made-up numbers. On one host both ends' must
-    differ: a number that a device has twice is taken for a connection that was left over."""
-    port = PORTS.take()
+def cmtime_options(stage, count):
+    """The server's and the client's, for so many connections. Later releases connect without QPs,
+    too, by made-up numbers. On one host both ends' must differ: a number that a device has twice is
+    taken for a connection that was left over. Their server waits for as many connections as it was
+    told of, or for 100, and their client waits until the server has them all."""
     numbers = client_of(stage).start("cmtime", "-?", plain=True)
     numbers.wait(20 * SLOW)
     base = ("-q", 500000) if "-q base_qpn" in numbers.output() else ()
-    one, text = pair(stage, ("cmtime", "-b", address(stage), "-p", port),
-                     ("cmtime", "-s", address(stage), "-p", port, "-c", count, *base),
-                     seconds=60, server_ends=False)
+    return ("-c", count), ("-c", count, *base)
+
+
+def cmtime(stage, count):
+    """Many connections at once, and their end."""
+    port = PORTS.take()
+    own, other = cmtime_options(stage, count)
+    one, text = pair(stage, ("cmtime", "-b", address(stage), "-p", port, *own),
+                     ("cmtime", "-s", address(stage), "-p", port, *other), seconds=60,
+                     server_ends=False)
     for step in ("resolve addr", "connect", "disconnect"):
         require(re.search(rf"^(?:cm )?{step} *:? +[\d.]+", text, re.MULTILINE),
                 f"no figures of `{step}`\n{tail(text)}")
