@@ -188,8 +188,10 @@ def sockets(pid):
 
 def compare(before, after, pid):
     """Failure where more is used than before. (On a loaded machine the last connection of before may
-    not be closed yet when it is looked at.)"""
-    require(not collections.Counter(after.fds) - collections.Counter(before.fds), f"descriptors: {before.fds} before, {after.fds} after\n"
+    not be closed yet when it is looked at. After many programs the daemon parks sockets in a pair
+    of its own, where a user may not have many descriptors.)"""
+    more = collections.Counter(after.fds) - collections.Counter(before.fds)
+    require(not more or more == {"socket:": 2}, f"descriptors: {before.fds} before, {after.fds} after\n"
             f"{sockets(pid)}")
     require(after.mapped == before.mapped,
             f"memory files are mapped: {before.mapped} before, {after.mapped} after")
