@@ -191,8 +191,8 @@ def compare(before, after, pid):
     not be closed yet when it is looked at. After many programs the daemon parks sockets in a pair
     of its own, where a user may not have many descriptors.)"""
     more = collections.Counter(after.fds) - collections.Counter(before.fds)
-    require(not more or more == {"socket:": 2}, f"descriptors: {before.fds} before, {after.fds} after\n"
-            f"{sockets(pid)}")
+    require(not more or more == {"socket:": 2},
+            f"descriptors: {before.fds} before, {after.fds} after\n{sockets(pid)}")
     require(after.mapped == before.mapped,
             f"memory files are mapped: {before.mapped} before, {after.mapped} after")
     require(after.files == before.files, f"files: {before.files} before, {after.files} after")
