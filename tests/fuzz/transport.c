@@ -300,7 +300,7 @@ static void step_post(struct fuzz *f, bool is_uc)
 		return;
 	f->ring[f->posted++ % PLACES] = (struct tp_request){
 		.opcode = opcodes[is_uc ? what & 3 : kind],
-		.flags = (what >> 3) & 3,
+		.flags = (what >> 3) & 7,
 		.length = what & 0x80 ? length % READ_MAX : length % 5000,
 		.remote_addr = BASE,
 		.rkey = RKEY,
