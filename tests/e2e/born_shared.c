@@ -62,6 +62,14 @@ static void *kernel_map(void *at, size_t size, int rights, int flags, int fd, of
 	return (void *)syscall(SYS_mmap, at, size, rights, flags, fd, offset); /* NOLINT */
 }
 
+/* These are of descriptors, and are called during a fork. Another preloaded library that knows the
+ * program's sockets (librspreload) has the functions of the C library's names, and keeps its own
+ * table locked meanwhile. */
+static void raw_close(int fd)
+{
+	syscall(SYS_close, fd);
+}
+
 /* A file for all addresses of the window, at a number that programs don't count on. */
 static int file_make(void)
 {
@@ -69,10 +77,10 @@ static int file_make(void)
 
 	if (low < 0)
 		return -1;
-	fd = fcntl(low, F_DUPFD_CLOEXEC, FD_LOWEST);
+	fd = (int)syscall(SYS_fcntl, low, F_DUPFD_CLOEXEC, FD_LOWEST);
 	if (fd < 0)
 		return low;
-	close(low);
+	raw_close(low);
 	return fd;
 }
 
@@ -156,10 +164,10 @@ static bool mappings_find(void)
 	ssize_t n = -1;
 
 	while (fd >= 0 && length < sizeof(text) - 1 &&
-	       (n = read(fd, text + length, sizeof(text) - 1 - length)) > 0)
+	       (n = syscall(SYS_read, fd, text + length, sizeof(text) - 1 - length)) > 0)
 		length += (size_t)n;
 	if (fd >= 0)
-		close(fd);
+		raw_close(fd);
 	text[length] = 0;
 	mapping_count = 0;
 	for (char *line = text, *end; *line && (end = strchr(line, '\n')); line = end + 1) {
@@ -207,7 +215,7 @@ static void before_fork(void)
 static void in_parent(void)
 {
 	if (copy >= 0)
-		close(copy);
+		raw_close(copy);
 	copy = -1;
 	pthread_mutex_unlock(&forking);
 }
@@ -224,7 +232,7 @@ static void in_child(void)
 		madvise((void *)m->start, size, MADV_DONTFORK);
 	}
 	if (copy >= 0) {
-		close(file);
+		raw_close(file);
 		file = copy;
 	}
 	copy = -1;
