@@ -661,7 +661,7 @@ static void send_unawaited(struct end *end)
 
 /* Over RoCE most of these don't ask for an acknowledgement. The end that receives them destroys its
  * QP at once, and the other one must still learn that all have arrived. */
-static void messages_nobody_awaits(struct rig *rig)
+static void unawaited_messages(struct rig *rig)
 {
 	enum { MESSAGES = 16 };
 	const struct end_options opt = {.inline_bytes = 8};
@@ -803,7 +803,7 @@ const struct rig_test behaviour_tests[] = {
 	{"atomic_faults_at_once", atomic_faults_at_once},
 	{"read_meets_write", read_meets_write},
 	{"posting_in_states", posting_in_states},
-	{"messages_nobody_awaits", messages_nobody_awaits},
+	{"unawaited_messages", unawaited_messages},
 	{"state_by_calls_only", state_by_calls_only},
 	{"sqe_by_calls_only", sqe_by_calls_only},
 	{NULL, NULL},

@@ -62,9 +62,8 @@ static void *kernel_map(void *at, size_t size, int rights, int flags, int fd, of
 	return (void *)syscall(SYS_mmap, at, size, rights, flags, fd, offset); /* NOLINT */
 }
 
-/* These are of descriptors, and are called during a fork. Another preloaded library that knows the
- * program's sockets (librspreload) has the functions of the C library's names, and keeps its own
- * table locked meanwhile. */
+/* During a fork descriptors are used by system calls only: librspreload, which may be preloaded as
+ * well, has functions of its own for them, and keeps its table of descriptors locked meanwhile. */
 static void raw_close(int fd)
 {
 	syscall(SYS_close, fd);

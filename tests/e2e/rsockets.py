@@ -18,8 +18,8 @@ import subprocess
 import sys
 import time
 
-from lib import (BUILD, FULL, PORTS, SANITIZE, SLOW, Failure, Stage, Suite, chosen, need_programs,
-                 poll_until, port_listened, require, seen_within, tail)
+from lib import (BUILD, FULL, PORTS, SANITIZE, SLOW, Stage, Suite, chosen, need_programs, poll_until,
+                 port_listened, require, seen_within, tail)
 from network import Host, TwoHosts, own_network
 from rdmacm import MIB, pair, preloaded
 

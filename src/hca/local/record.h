@@ -13,7 +13,7 @@
  *   SEND        payload follows; with REC_INVALIDATE (and in the next) imm is the key of a memory
  *               window that the receiver invalidates
  *   SEND_REF    payload is the list of the sender's segments (struct record_segment): the receiver
- *               looks their keys up and copies from there (process_vm_readv) or answers PULL
+ *               looks their keys up and copies from there (mapped, process_vm_readv), or PULL
  *   SEND_DATA   a piece of a pulled message; imm is its offset
  *   WRITE_IMM   the data is in place already; consumes a receive
  *   WRITE_DATA  a piece of an RDMA WRITE: struct record_remote, then bytes; imm is the immediate

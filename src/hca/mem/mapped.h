@@ -2,7 +2,7 @@
 /*
  * Peers' regions that are mapped here: one-sided operations on them, by a region's key or by that
  * of a memory window on it, are plain loads, stores and processor atomics, without a system call,
- * and without the peer, which may be stopped.
+ * and without the peer, which may be stopped. Long SENDs from them are copied by loads, too.
  *
  * A region can be mapped if its memory is shared already (shared.h): its entry then has a serial
  * number and the print of its files. An initiator that may use process_vm_* on the owner may map
