@@ -112,6 +112,25 @@ def answers(stage):
     waits.wait(5 * SLOW)
 
 
+def own_address_goes(stage):
+    """The interface's link-local address goes and comes back while a program uses its GID, which
+    stays: no other card, so no event."""
+    shown = subprocess.run(["ip", "-6", "-o", "address", "show", "dev", "veba", "scope", "link"],
+                           capture_output=True, text=True, check=True, timeout=20)
+    own = shown.stdout.split()[3]
+    waits = stage.start(PROBE, "resolve", "-", "fe80::73%veba", 60000 * SLOW)
+    require(poll_until(lambda: is_asked("veba", "fe80::73"), 10 * SLOW), "the link wasn't asked")
+    ip("address", "delete", own, "dev", "veba")
+    ip("address", "add", "10.91.0.73/24", "dev", "veba")
+    require(poll_until(lambda: probe(stage, "bind", "10.91.0.73") == [["bound", "0", "big"]], 10),
+            "the daemon doesn't see the change")
+    ip("address", "delete", "10.91.0.73/24", "dev", "veba")
+    ip("address", "add", own, "dev", "veba", "nodad")
+    ip("neigh", "replace", "fe80::73", "lladdr", "02:00:00:00:00:73", "dev", "veba", "nud", "reachable")
+    says(waits, "ADDR_RESOLVED 0 big")
+    waits.wait(5 * SLOW)
+
+
 def gives_up(stage):
     """A program that ends while it waits leaves nothing."""
     waits = stage.start(PROBE, "resolve", "-", "10.91.0.72", 60000)
@@ -240,6 +259,7 @@ def main():
         suite.case("a silent host, IPv6", silent, stage, "fd91:1::77", 300)
         suite.case("a silent host, link-local", silent, stage, "fe80::77%veba", 300)
         suite.case("hosts that answer", answers, stage)
+        suite.case("the interface's own address goes", own_address_goes, stage)
         suite.case("a program that doesn't wait", gives_up, stage)
         suite.case("what is counted", counted, stage)
         suite.case("another card", card_changes, stage)

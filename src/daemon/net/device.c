@@ -60,7 +60,6 @@ static void guid_from_card(struct device *device, const struct host_card *card)
 				 card->mac[3],	   card->mac[4], card->mac[5]};
 
 	memcpy(device->guid, guid, sizeof(guid));
-	device->first.ifindex = card->ifindex;
 	memcpy(device->first.ifname, card->ifname, sizeof(card->ifname));
 }
 
@@ -76,7 +75,18 @@ static void guid_from_host(struct device *device)
 	g[7] |= 1; /* never all zero */
 	snprintf(device->first.ifname, sizeof(device->first.ifname), "%s",
 		 device->bound ? device->bound->ifname[0] : "lo");
-	device->first.ifindex = if_nametoindex(device->first.ifname);
+}
+
+/* The first GID stays, whatever addresses the interface has. But an interface that was removed and
+ * made again has another index, and its MAC address may be changed. */
+static void refresh_first(struct device *device)
+{
+	struct host_card card = {0};
+
+	if (host_card(device->first.ifname, &card) != 0) /* none of Ethernet */
+		card.ifindex = if_nametoindex(device->first.ifname);
+	device->first.ifindex = card.ifindex;
+	memcpy(device->first.mac, card.mac, sizeof(card.mac));
 }
 
 void device_init(struct device *device, struct server *server, uint32_t index,
@@ -94,6 +104,7 @@ void device_init(struct device *device, struct server *server, uint32_t index,
 		guid_from_host(device);
 	memcpy(device->first.gid, (const uint8_t[]){0xfe, 0x80}, 2);
 	memcpy(device->first.gid + 8, device->guid, sizeof(device->guid));
+	refresh_first(device);
 }
 
 /* ------------------------------------------------------------------ port and GIDs */
@@ -192,8 +203,7 @@ void device_refresh(struct device *device, const struct host_address *list, unsi
 	for (unsigned int i = 0; own && i < count; i++)
 		if (is_bound_to(device, list[i].ifname))
 			own[n++] = list[i];
-	/* An interface that was removed and made again has another index. */
-	device->first.ifindex = if_nametoindex(device->first.ifname);
+	refresh_first(device);
 	bool was_present = device->present;
 
 	device->present = is_present(device);
