@@ -146,7 +146,7 @@ def refused(stage):
 def local(stage):
     """Messages that wait for a receive, or for nobody, within the host."""
     stage.run(os.path.join(BUILD, "tests", "e2e", "faults"), "-c", "local", "rnr_*", "peer_in_*",
-              "ud_dropped", "ud_receive_*", "ud_left", seconds=100)
+              "ud_dropped", "ud_receive_*", "ud_left", "ud_stopped", seconds=100)
     counters = total(stage)
     for name in ("rnr_waits", "rnr_naks", "other_qkey", "no_receive", "short_receive", "kept",
                  "not_taken", "no_such_qp"):

@@ -5,6 +5,7 @@
  */
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -377,10 +378,33 @@ static void ud_srq_races(struct rig *rig)
 	end_close(&end);
 }
 
+enum { TO_STOPPED = 1280 }; /* datagrams: more than a ring's places */
+
+/* A process that is stopped takes nothing. What doesn't fit the ring is dropped by its sender,
+ * whose patience doesn't depend on how the stopped process is scheduled (counters.py). */
+static void ud_stopped(struct rig *rig)
+{
+	pid_t mine = getpid(), theirs;
+	struct end end;
+
+	if (rig->carrier == RIG_SELF || rig->carrier == RIG_SELF_TWO)
+		return; /* a thread can't be stopped alone */
+	rig_swap(rig, &mine, &theirs, sizeof(mine));
+	end_pair(&end, rig, &ud);
+	if (rig->role == RIG_A) {
+		OK(rig, kill(theirs, SIGSTOP));
+		rig_await_stop(theirs);
+		for (uint32_t i = 0; i < TO_STOPPED; i++) {
+			send_number(&end, end.peer.qpn, i);
+			wc_expect(&end, end.scq, i, IBV_WC_SUCCESS);
+		}
+		OK(rig, kill(theirs, SIGCONT));
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
 const struct rig_test dry_tests[] = {
-	{"ud_runs_dry", ud_runs_dry},
-	{"ud_stream", ud_stream},
-	{"ud_left", ud_left},
-	{"ud_srq_races", ud_srq_races},
-	{NULL, NULL},
+	{"ud_runs_dry", ud_runs_dry}, {"ud_stream", ud_stream},	      {"ud_left", ud_left},
+	{"ud_stopped", ud_stopped},   {"ud_srq_races", ud_srq_races}, {NULL, NULL},
 };
