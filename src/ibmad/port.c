@@ -126,9 +126,10 @@ static const char *port_open(struct ibmad_port *port, const char *device, int nu
 	for (int i = 0; i < count; i++) {
 		if (mad_register_client_via(classes[i], classes[i] == IB_SA_CLASS, port) >= 0)
 			continue;
-		if (!errno)
-			errno = EINVAL;
+		int error = errno ? errno : EINVAL;
+
 		umad_close_port(port->fd);
+		errno = error;
 		return "can't register a client of a class";
 	}
 	return NULL;
@@ -140,7 +141,8 @@ EXPORT void madrpc_init(char *dev_name, int dev_port, int *mgmt_classes, int num
 		port_open(&default_port, dev_name, dev_port, mgmt_classes, num_classes);
 
 	if (failed)
-		IBPANIC("%s (%s:%d)", failed, dev_name ? dev_name : "(nil)", dev_port);
+		IBPANIC("%s (%s:%d): %s", failed, dev_name ? dev_name : "(nil)", dev_port,
+			strerror(errno));
 }
 
 EXPORT struct ibmad_port *mad_rpc_open_port(char *dev_name, int dev_port, int *mgmt_classes,
@@ -158,7 +160,8 @@ EXPORT struct ibmad_port *mad_rpc_open_port(char *dev_name, int dev_port, int *m
 	if (failed) {
 		int error = errno;
 
-		IBWARN("%s (%s:%d)", failed, dev_name ? dev_name : "(null)", dev_port);
+		IBWARN("%s (%s:%d): %s", failed, dev_name ? dev_name : "(null)", dev_port,
+		       strerror(errno));
 		free(port);
 		errno = error;
 		return NULL;

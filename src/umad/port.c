@@ -74,16 +74,21 @@ static int class_qpn(int mgmt_class)
 	return mgmt_class == 0x01 || mgmt_class == 0x81 ? 0 : 1;
 }
 
-/* Registers as the old calls do: all errors are -EPERM. */
+/* Registers as the old calls do: all errors are -EPERM; errno says more, as that of the kernel's
+ * call does. */
 static int agent_create(int fd, struct umad_reg_attr *attr, long method_mask[16 / sizeof(long)])
 {
 	uint32_t agent;
 
 	if (method_mask)
 		memcpy(attr->method_mask, method_mask, sizeof attr->method_mask);
-	if (backend_current()->agent_register(fd, class_qpn(attr->mgmt_class), attr, &agent) < 0)
-		return -EPERM;
-	return (int)agent;
+	int result =
+		backend_current()->agent_register(fd, class_qpn(attr->mgmt_class), attr, &agent);
+
+	if (result >= 0)
+		return (int)agent;
+	errno = -result;
+	return -EPERM;
 }
 
 EXPORT int umad_register(int portid, int mgmt_class, int mgmt_version, uint8_t rmpp_version,
