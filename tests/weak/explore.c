@@ -125,7 +125,8 @@ static bool is_memory(const struct step *s)
 /* Whether the order of the two steps has no effect. */
 static bool independent(const struct step *a, const struct step *b)
 {
-	if (a->kind == STEP_YIELD || b->kind == STEP_YIELD)
+	if (a->kind == STEP_YIELD || b->kind == STEP_YIELD || a->kind == STEP_BARRIER ||
+	    b->kind == STEP_BARRIER)
 		return false;
 	if (a->kind == STEP_FENCE || b->kind == STEP_FENCE)
 		return !(a->ordered && b->ordered);

@@ -11,6 +11,7 @@ enum step_kind {
 	STEP_LOAD,
 	STEP_STORE, /* also read-modify-write */
 	STEP_FENCE,
+	STEP_BARRIER, /* of all threads */
 	STEP_LOCK,
 	STEP_EVENT_SET,
 	STEP_EVENT_WAIT,

@@ -24,7 +24,7 @@ const char *ibv_wc_status_str(int status)
 static const struct model_scenario *const lists[] = {
 	copy_scenarios,	  mapped_scenarios, ring_scenarios,   tap_scenarios,
 	groups_scenarios, flows_scenarios,  mcast_scenarios,  window_scenarios,
-	mr_scenarios,	  link_scenarios,   engine_scenarios,
+	mr_scenarios,	  link_scenarios,   engine_scenarios, lock_scenarios,
 };
 static const char *only;
 static bool verbose;
@@ -56,6 +56,8 @@ catcher(const struct model_site *site, enum model_weakening weakening, struct mo
 {
 	for (unsigned int l = 0; l < sizeof(lists) / sizeof(lists[0]); l++) {
 		for (const struct model_scenario *s = lists[l]; s->name; s++) {
+			if (strchr(s->name, '!'))
+				continue; /* fails anyway */
 			*result = model_explore(s, site, weakening, verbose);
 			if (result->failed)
 				return s;

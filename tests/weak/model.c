@@ -613,6 +613,29 @@ void model_fence(struct model_site *site, int order)
 	tick();
 }
 
+static void barrier_in(struct thread *t)
+{
+	join(&t->now, &t->acquired);
+	join(&t->now, &m.ordered);
+	m.ordered = t->now;
+	t->released = t->now;
+}
+
+void model_barrier_everywhere(void)
+{
+	if (explore_thread < 0)
+		return;
+	explore_step((struct step){STEP_BARRIER, NULL, true});
+	note(NULL, "barrier", "everywhere", 0, 0);
+	/* First what each thread has stored, then to each what all have. */
+	for (int pass = 0; pass < 2; pass++)
+		for (int t = 0; t < MODEL_THREADS; t++)
+			barrier_in(&m.thread[t]);
+	/* What a thread does from here on isn't among what the others have seen. */
+	for (int t = 0; t < MODEL_THREADS; t++)
+		m.thread[t].now.clock[t]++;
+}
+
 /* Operations that the source writes as plain accesses to an _Atomic object. */
 #define IMPLICIT(bits, type)                                                          \
 	type __tsan_atomic##bits##_load(const volatile type *word, int order);        \

@@ -79,6 +79,8 @@ void model_event_set(unsigned int event);
 void model_event_wait(unsigned int event);
 /* One pass of a loop that waits for another thread: continues after a store by another thread. */
 void model_yield(void);
+/* membarrier(): a full barrier in each thread, between two of its operations. */
+void model_barrier_everywhere(void);
 
 /* Called by replace.h. Orders are those of <stdatomic.h>. */
 uint64_t model_load(struct model_site *site, const volatile void *word, size_t size, int order);

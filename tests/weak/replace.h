@@ -17,7 +17,10 @@
 #include <time.h>
 #include <unistd.h>
 
+/* MODEL_LOCKS: the source is the lock itself. */
+#ifndef MODEL_LOCKS
 #include "base/lock.h"
+#endif
 #include "model.h"
 
 #define MODEL_SITE()                                                                        \
@@ -94,9 +97,11 @@
 #define memcpy model_memcpy
 #define memset model_memset
 
+#ifndef MODEL_LOCKS
 #define lock_take model_lock
 #define lock_try model_trylock
 #define lock_give model_unlock
+#endif
 #define pthread_mutex_lock model_mutex_lock
 #define pthread_mutex_trylock model_mutex_trylock
 #define pthread_mutex_unlock model_mutex_unlock

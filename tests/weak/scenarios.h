@@ -5,9 +5,10 @@
 
 #include "model.h"
 
-extern const struct model_scenario litmus_scenarios[], ring_scenarios[], tap_scenarios[],
-	groups_scenarios[], flows_scenarios[], mcast_scenarios[], engine_scenarios[],
-	link_scenarios[], mr_scenarios[], copy_scenarios[], mapped_scenarios[], window_scenarios[];
+extern const struct model_scenario litmus_scenarios[], lock_scenarios[], ring_scenarios[],
+	tap_scenarios[], groups_scenarios[], flows_scenarios[], mcast_scenarios[],
+	engine_scenarios[], link_scenarios[], mr_scenarios[], copy_scenarios[], mapped_scenarios[],
+	window_scenarios[];
 
 /* A link as link.c makes it; in link_scenarios.c. */
 struct hca;

@@ -362,6 +362,7 @@ static void *engine_thread(void *arg)
 
 	park_join(PARK_ENGINE);
 	blocking_forbid();
+	lock_never_own();
 	/* Messages that are held back for their time are released by timers. */
 	if (hca->membership && hca->membership->clocks.slow)
 		prctl(PR_SET_TIMERSLACK, 1);

@@ -45,6 +45,7 @@ struct link *link_new(struct hca *hca, uint32_t slot)
 	link->slot = slot;
 	link->doorbell = link->hear = link->process.fd = -1;
 	lock_init(&link->tx_lock, RANK_LINK_TX);
+	lock_bias(&link->tx_lock);
 	list_init(&link->backlog);
 	list_init(&link->waiters);
 	list_init(&link->node);

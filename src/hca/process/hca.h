@@ -225,6 +225,7 @@ static inline void hca_init_locks(struct hca *hca)
 	mutex_init(&hca->events_lock, RANK_EVENTS);
 	rwlock_init(&hca->books, RANK_BOOKS);
 	lock_init(&hca->engine, RANK_ENGINE);
+	lock_bias(&hca->engine);
 	lock_init(&hca->active_lock, RANK_ACTIVE);
 	lock_init(&hca->windows_lock, RANK_WINDOWS);
 	lock_init(&hca->moderated_lock, RANK_MODERATED);

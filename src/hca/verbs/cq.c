@@ -307,6 +307,7 @@ static void object_init(struct cq_object *o, struct ibv_context *context,
 	pthread_cond_init(&cq->ibv.cond, NULL);
 	cq_ex_init(cq);
 	lock_init(&cq->lock, RANK_CQ);
+	lock_bias(&cq->lock);
 	cq->domain = domain;
 	/* ibv_alloc_td(3): what is made under a thread domain has no locks against several of the
 	 * program's threads. */

@@ -224,6 +224,7 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 	qp->sq_sig_all = attr->sq_sig_all;
 	qp->cap = qp_grant_caps(attr);
 	lock_init(&qp->lock, RANK_QP);
+	lock_bias(&qp->lock);
 	lock_init(&qp->builder.turn, RANK_QP_TURN);
 	qp->carrier = &carrier_none;
 	qp->epoch = 1;
