@@ -16,4 +16,4 @@ target_link_libraries(capture_sample PRIVATE verbena_wire)
 set_target_properties(capture_sample PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/unit)
 verbena_script_test(unit.wire_capture LABELS unit COMMAND ${VERBENA_PYTHON} ${wire_tests}/capture.py
-	$<TARGET_FILE:capture_sample>)
+	${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:capture_sample>)

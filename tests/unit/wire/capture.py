@@ -124,7 +124,7 @@ def check_seen(number, seen, said, there):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "sample.pcapng")
-        done = subprocess.run([sys.argv[1], path], capture_output=True, text=True, check=True)
+        done = subprocess.run([*sys.argv[1:], path], capture_output=True, text=True, check=True)
         said = [line.split("\t") for line in done.stdout.splitlines()]
         with open(path, "rb") as file:
             there = [icrc(packet) for packet in packets(file.read())]
