@@ -11,7 +11,7 @@
 #include "base/sys.h"
 #include "proto/proto.h"
 
-enum { ERRNO_MAX = 4095 };
+enum { ERRNO_MAX = 4095, IN_MESSAGES_NS = 1000000, IN_MESSAGES_TRIES = 2000 };
 
 void packet_attach(struct msghdr *message, void *control, const int *fds, unsigned int count)
 {
@@ -23,6 +23,24 @@ void packet_attach(struct msghdr *message, void *control, const int *fds, unsign
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(count * sizeof(int));
 	memcpy(CMSG_DATA(c), fds, count * sizeof(int));
+}
+
+/*
+ * The descriptors in messages that nobody has received yet are counted for their user, over all
+ * processes, and a process may send none while they are more than its own RLIMIT_NOFILE (unless it
+ * is privileged). Receivers take them soon, and no event tells of it: so the message is sent again
+ * and again, for 2 s at least.
+ */
+static ssize_t send_later(int socket, const struct msghdr *m, int flags)
+{
+	const struct timespec nap = {0, IN_MESSAGES_NS};
+	ssize_t n = -1;
+
+	for (unsigned int i = 0; n < 0 && errno == ETOOMANYREFS && i < IN_MESSAGES_TRIES; i++) {
+		sys_nanosleep(&nap, NULL);
+		n = sys_sendmsg(socket, m, flags);
+	}
+	return n;
 }
 
 int packet_send(int socket, const void *data, size_t size, const int *fds, unsigned int count,
@@ -46,6 +64,8 @@ int packet_send(int socket, const void *data, size_t size, const int *fds, unsig
 	do
 		n = sys_sendmsg(socket, &m, MSG_NOSIGNAL | flags);
 	while (n < 0 && errno == EINTR);
+	if (n < 0 && errno == ETOOMANYREFS && !(flags & MSG_DONTWAIT))
+		n = send_later(socket, &m, MSG_NOSIGNAL | flags);
 	return n < 0 ? -errno : 0;
 }
 

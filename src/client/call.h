@@ -12,8 +12,9 @@ struct msghdr;
  * sizeof(int)) bytes. */
 void packet_attach(struct msghdr *message, void *control, const int *fds, unsigned int count);
 
-/* Sends one packet with `count` descriptors. Returns 0 or -errno (-EAGAIN on a non-blocking
- * socket). */
+/* Sends one packet with `count` descriptors. Returns 0 or -errno: -EAGAIN on a non-blocking socket;
+ * -ETOOMANYREFS: the user has too many descriptors in messages, for 2 s at least by now (at this
+ * moment, with MSG_DONTWAIT). */
 int packet_send(int socket, const void *data, size_t size, const int *fds, unsigned int count,
 		int flags);
 

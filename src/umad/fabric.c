@@ -304,7 +304,7 @@ static int port_send(int fd, const void *data, size_t bytes, int beside)
 	struct pollfd wait = {.fd = fd, .events = POLLOUT};
 
 	for (;;) {
-		int result = packet_send(fd, data, bytes, &beside, beside >= 0, MSG_DONTWAIT);
+		int result = packet_send(fd, data, bytes, &beside, beside >= 0, 0);
 
 		if (result != -EAGAIN)
 			return result == -EPIPE || result == -ECONNRESET ? -EIO : result;
