@@ -126,14 +126,17 @@ static uint64_t clock_raise(uint64_t *word, uint64_t value, uint64_t limit)
 	return clock_believe(was, limit);
 }
 
-/* Takes `ns` of the port's time, from `base` on. Returns when they begin. */
-static uint64_t wire_take(uint64_t *wire, uint64_t base, uint64_t ns, uint64_t limit)
+/* Takes `ns` of the port's time, from `base` on. Returns when they begin. *busy: until when the
+ * pieces before it have taken the port's time. */
+static uint64_t wire_take(uint64_t *wire, uint64_t base, uint64_t ns, uint64_t limit,
+			  uint64_t *busy)
 {
 	uint64_t was = __atomic_load_n(wire, __ATOMIC_RELAXED);
 	uint64_t begin = clock_later(clock_believe(was, limit), base);
 
 	for (int i = 0; i < TRIES && !clock_store(wire, &was, begin + ns); i++)
 		begin = clock_later(clock_believe(was, limit), base);
+	*busy = clock_believe(was, limit);
 	return begin;
 }
 
@@ -164,11 +167,15 @@ static uint64_t port_pass(const struct clocks *clocks, const struct clocks_hop *
 {
 	struct clock *clock = &clocks->clock[hop->port];
 	uint64_t credits = clock_load(&clock->lane[hop->vl].stalled, piece->limit);
-	uint64_t begin = clock_later(clock_later(head, credits),
-				     wire_take(&clock->wire, piece->base, ns, piece->limit));
+	uint64_t busy;
+	uint64_t taken = wire_take(&clock->wire, piece->base, ns, piece->limit, &busy);
+	uint64_t begin = clock_later(clock_later(head, credits), taken);
 	uint64_t idle =
 		clock_later(clock_raise(&clock->sent, begin + ns, piece->limit), piece->since);
 
+	/* A process that has taken the port's time before may not have raised `sent` yet: the port
+	 * sends its piece all the same, and doesn't wait. */
+	idle = clock_later(idle, busy);
 	if (idle < begin)
 		wait_count(clocks, hop->port, hop->vl, begin - idle);
 	return begin;
