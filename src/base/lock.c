@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cpu.h"
+#include "base/sys.h"
 
 /* A microsecond or more: longer than any critical section of the fast path. */
 #ifndef SPINS
@@ -92,7 +93,7 @@ static bool owner_has_it(const struct lock *lock)
 static void barrier_or_while(void)
 {
 	if (!barrier_everywhere())
-		nanosleep(&look, NULL);
+		sys_nanosleep(&look, NULL);
 }
 
 static void await_owner(struct lock *lock)

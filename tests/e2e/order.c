@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -115,6 +116,55 @@ static void sender_killed(struct rig *rig, const struct loss *loss, pid_t peer)
 	rig_sync(rig);
 }
 
+/* ------------------------------------------------------------------ the receiver's end */
+
+/* Receives a message, and ends when it has seen that. */
+static void receives_and_ends(struct rig *rig)
+{
+	struct end end;
+
+	end_pair(&end, rig, NULL);
+	end_warm(&end);
+	OK(rig, end_recv(&end, 1, 0, SHORT));
+	rig_sync(rig);
+	wc_expect(&end, end.rcq, 1, IBV_WC_SUCCESS);
+	exit(0);
+}
+
+/* A message that the receiving program has seen was acknowledged, although it then exits and
+ * destroys nothing. */
+static void order_receiver_exits(struct rig *rig)
+{
+	if (rig->carrier == RIG_SELF || rig->carrier == RIG_SELF_TWO)
+		return;
+	for (int round = 0; round < 10; round++) {
+		if (rig->role == RIG_B) {
+			struct rig child_rig = *rig;
+			int status;
+			pid_t child = fork();
+
+			CHECK(rig, child >= 0);
+			if (!child) {
+				device_reopen(&child_rig);
+				receives_and_ends(&child_rig);
+				_exit(1);
+			}
+			CHECK(rig, waitpid(child, &status, 0) == child);
+			CHECK(rig, WIFEXITED(status) && !WEXITSTATUS(status));
+		} else {
+			struct end end;
+
+			end_pair(&end, rig, NULL);
+			end_warm(&end);
+			rig_sync(rig);
+			OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, SHORT, 0));
+			wc_expect(&end, end.scq, 1, IBV_WC_SUCCESS);
+			end_close(&end);
+		}
+		rig_sync(rig);
+	}
+}
+
 static void receives_post(struct end *end)
 {
 	OK(end->rig, end_recv(end, 1, 0, LONG));
@@ -213,6 +263,7 @@ static void order_after_lost_held_send(struct rig *rig)
 }
 
 const struct rig_test order_tests[] = {
+	{"receiver_exits", order_receiver_exits},
 	{"order_after_lost_send", order_after_lost_send},
 	{"order_after_lost_waiting_send", order_after_lost_waiting_send},
 	{"order_after_lost_held_send", order_after_lost_held_send},

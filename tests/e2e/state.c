@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -571,28 +572,52 @@ static void reads_in_flight(struct rig *rig)
 	}
 }
 
+/* B receives a message, ends its QP when it has seen that and, if `stops`, does nothing more until
+ * A has its completion. */
+static void end_after_receiving(struct rig *rig, uint64_t round, bool stops, pid_t peer)
+{
+	struct end end;
+
+	end_pair(&end, rig, NULL);
+	end_warm(&end);
+	if (rig->role == RIG_B)
+		OK(rig, end_recv(&end, round, 0, 64));
+	rig_sync(rig);
+	if (rig->role == RIG_B) {
+		wc_expect(&end, end.rcq, round, IBV_WC_SUCCESS);
+		OK(rig, end_move(&end, IBV_QPS_ERR));
+		if (stops)
+			raise(SIGSTOP);
+	} else {
+		OK(rig, end_send(&end, IBV_WR_SEND, round, 0, 64, 0));
+		wc_expect(&end, end.scq, round, IBV_WC_SUCCESS);
+		if (stops) {
+			rig_await_stop(peer);
+			OK(rig, kill(peer, SIGCONT));
+		}
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
 /* A message that the program has seen arrive was acknowledged, although the program then ends its
  * QP at once: an adapter acknowledges before it reports. */
 static void ended_after_receiving(struct rig *rig)
 {
-	for (uint64_t round = 1; round <= 20; round++) {
-		struct end end;
+	for (uint64_t round = 1; round <= 20; round++)
+		end_after_receiving(rig, round, false, 0);
+}
 
-		end_pair(&end, rig, NULL);
-		end_warm(&end);
-		if (rig->role == RIG_B)
-			OK(rig, end_recv(&end, round, 0, 64));
-		rig_sync(rig);
-		if (rig->role == RIG_B) {
-			wc_expect(&end, end.rcq, round, IBV_WC_SUCCESS);
-			OK(rig, end_move(&end, IBV_QPS_ERR));
-		} else {
-			OK(rig, end_send(&end, IBV_WR_SEND, round, 0, 64, 0));
-			wc_expect(&end, end.scq, round, IBV_WC_SUCCESS);
-		}
-		rig_sync(rig);
-		end_close(&end);
-	}
+/* The same where the process does nothing more from then on. */
+static void stopped_after_receiving(struct rig *rig)
+{
+	pid_t mine = getpid(), theirs;
+
+	if (rig->carrier == RIG_SELF || rig->carrier == RIG_SELF_TWO)
+		return; /* a thread can't be stopped alone */
+	rig_swap(rig, &mine, &theirs, sizeof(mine));
+	for (uint64_t round = 1; round <= 5; round++)
+		end_after_receiving(rig, round, true, theirs);
 }
 
 const struct rig_test state_tests[] = {
@@ -612,5 +637,6 @@ const struct rig_test state_tests[] = {
 	{"destroy_forgets_events", destroy_forgets_events},
 	{"reads_in_flight", reads_in_flight},
 	{"ended_after_receiving", ended_after_receiving},
+	{"stopped_after_receiving", stopped_after_receiving},
 	{NULL, NULL},
 };

@@ -4,7 +4,8 @@ verbena_script_test(lint.env COMMAND ${PROJECT_SOURCE_DIR}/tools/check-env ${PRO
 	TIMEOUT 60 LABELS lint)
 # Compiled here once more: the order of locks is checked in this test whatever the build does.
 verbena_unit_test(base_lock_rank SOURCES ${CMAKE_CURRENT_LIST_DIR}/base/test_lock_rank.c
-	${PROJECT_SOURCE_DIR}/src/base/lock.c ${PROJECT_SOURCE_DIR}/src/base/lock_rank.c LIBS Threads::Threads)
+	${PROJECT_SOURCE_DIR}/src/base/lock.c ${PROJECT_SOURCE_DIR}/src/base/lock_rank.c
+	${PROJECT_SOURCE_DIR}/src/base/sys.c LIBS Threads::Threads)
 if(TARGET test_base_lock_rank)
 	target_compile_definitions(test_base_lock_rank PRIVATE VERBENA_LOCK_RANKS)
 endif()

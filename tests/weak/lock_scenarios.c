@@ -24,12 +24,15 @@ static inline uintptr_t thread_self(void)
 #define lock_never_own weak_lock_never_own
 #define lock_forget_sleepers weak_lock_forget_sleepers
 #define syscall weak_syscall
-#define nanosleep(time, left) ((void)(time), (void)(left))
 #define SPINS 0
 #define BIAS_AFTER 1
 
 static bool barriers_work;
 static long weak_syscall(long number, ...);
+/* Declared before it is replaced. */
+#undef sys_nanosleep
+#include "base/sys.h"
+#define sys_nanosleep(time, left) ((void)(time), (void)(left))
 #include "base/lock.c"
 
 static _Alignas(64) struct lock lock;

@@ -65,6 +65,9 @@ static inline bool engine_wants_kicks(const struct hca *hca)
 	       atomic_load_explicit(&hca->pub->header.armed_cqs, memory_order_relaxed);
 }
 
+/* Sends the acknowledgements that are owed within the host. No qp.lock is held. */
+void engine_acknowledge(struct hca *hca) REQUIRES(hca->engine);
+
 /* Releases hca.engine; sends the acknowledgements first that no other thread would send. */
 void engine_leave(struct hca *hca) RELEASE(hca->engine);
 

@@ -29,7 +29,7 @@ enum {
 
 static const char link_rules_broken[] = "its peer broke the rules of their link";
 
-static void flush_acks(struct hca *hca) REQUIRES(hca->engine)
+void engine_acknowledge(struct hca *hca)
 {
 	hca->unacknowledged = 0;
 	local_flush_acks(hca);
@@ -38,7 +38,7 @@ static void flush_acks(struct hca *hca) REQUIRES(hca->engine)
 void engine_leave(struct hca *hca)
 {
 	if (unlikely(!list_empty(&hca->acks)) && engine_asleep(hca))
-		flush_acks(hca);
+		engine_acknowledge(hca);
 	if (unlikely(!list_empty(&hca->tagged)))
 		tagged_pass(hca);
 	lock_give(&hca->engine);
@@ -57,7 +57,7 @@ static unsigned int link_drain(struct hca *hca, struct link *link) REQUIRES(hca-
 		n += taken;
 		hca->unacknowledged += taken;
 		if (hca->unacknowledged >= ACK_RECORDS)
-			flush_acks(hca);
+			engine_acknowledge(hca);
 	} while (taken == most && n < PASS_RECORDS);
 	link->deep = n == PASS_RECORDS;
 	if (unlikely(error)) {
@@ -224,7 +224,7 @@ unsigned int engine_pass_links(struct hca *hca, unsigned int *looked)
 			n += link_drain(hca, link);
 	}
 	if (unlikely(owes && !n))
-		flush_acks(hca);
+		engine_acknowledge(hca);
 	if (unlikely(hca->roce && roce_busy(hca->roce))) {
 		n += roce_pass(hca->roce);
 		*looked += ROCE_LOOKS;

@@ -33,6 +33,7 @@
 #include "hca/process/capture.h"
 #include "hca/process/context.h"
 #include "hca/process/control.h"
+#include "hca/process/exit.h"
 #include "hca/process/park.h"
 #include "hca/roce/interface.h"
 #include "hca/roce/roce.h"
@@ -455,6 +456,15 @@ static void after_fork_in_child(void)
 			leave_link(atomic_load(&hca->link_by_slot[slot]));
 	list_for_each(node, &hca->contexts)
 		leave_context(container_of(node, struct context, node));
+}
+
+/* Last, after the program's own handlers. A forked child has no instance. */
+__attribute__((destructor)) static void process_exits(void)
+{
+	struct hca *hca = instance;
+
+	if (hca)
+		exit_acknowledge(hca);
 }
 
 struct hca *hca_get(void)

@@ -272,6 +272,9 @@ enum { ROCE_QUOTA = 128 * 1024, ROCE_PATIENCE = 3 };
 void roce_ack_travels(struct roce_qp *w, bool acks, uint64_t now) REQUIRES(w->qp->lock);
 /* Enters the QP into the lists if it has something to send, or a deadline. */
 void roce_note(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock);
+/* Sends what is owed to the peer of a QP that ends, and what an adapter would have acknowledged
+ * long before. The core's events are dropped with the QP. hca.engine is held. */
+void roce_answer(struct roce_qp *w) REQUIRES(w->qp->lock);
 /* Sends what the core permits, at most ROCE_QUOTA bytes. */
 void roce_transmit(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock);
 /* Sends a CNP: the peer's packets carried ECN's mark. Rate-limited, not for each packet. */

@@ -129,10 +129,10 @@ static void roce_qp_burst(struct roce_qp *w, uint64_t now, bool answers) REQUIRE
 	roce_pull_events(w);
 }
 
-/* Sends what is owed to the peer of a QP that ends, and what an adapter would have acknowledged
- * long before. The core's events are dropped with the QP. */
-static void roce_qp_answer(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
+void roce_answer(struct roce_qp *w)
 {
+	uint64_t now = now_ns();
+
 	tp_acknowledge_all(roce_tp(w));
 	if (!send_begin(w))
 		return;
@@ -397,7 +397,7 @@ static void roce_stop(struct qp *qp) REQUIRES(qp->lock)
 
 	lock_assert_held(&w->qp->lock); /* is qp->lock */
 	/* An adapter has acknowledged long before what its program has seen arrive. */
-	roce_qp_answer(w, now_ns());
+	roce_answer(w);
 	tp_stop(roce_tp(w), true);
 	drop_receive(w);
 	note_and_kick(w, now_ns());
@@ -410,7 +410,7 @@ static void roce_disconnect(struct qp *qp) REQUIRES(qp->lock)
 
 	lock_assert_held(&w->qp->lock); /* is qp->lock */
 	/* An adapter has acknowledged long before what arrived. */
-	roce_qp_answer(w, now_ns());
+	roce_answer(w);
 	tp_stop(roce_tp(w), false);
 	drop_receive(w);
 	lock_take(&roce->list_lock);

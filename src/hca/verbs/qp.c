@@ -794,6 +794,10 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	lock_take(&qp->lock);
 	err = modify_locked(qp, attr, mask, &route);
 	lock_give(&qp->lock);
+	/* What the program has seen arrive is acknowledged now: an adapter acknowledges before it
+	 * reports, and this process may do nothing more for longer than its peer waits. */
+	if (fails)
+		engine_acknowledge(qp->hca);
 	engine_leave(qp->hca);
 	/* The QP has left the states in which it sends: when this call returns, the program may use
 	 * its requests' memory for something else. */
