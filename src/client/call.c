@@ -26,10 +26,10 @@ void packet_attach(struct msghdr *message, void *control, const int *fds, unsign
 }
 
 /*
- * The descriptors in messages that nobody has received yet are counted for their user, over all
- * processes, and a process may send none while they are more than its own RLIMIT_NOFILE (unless it
- * is privileged). Receivers take them soon, and no event tells of it: so the message is sent again
- * and again, for 2 s at least.
+ * The kernel counts the descriptors in messages that haven't been received yet for their user, over
+ * all processes, and a process may send none while they are more than its own RLIMIT_NOFILE (unless
+ * it is privileged). Receivers take them soon, and no event tells of it: so the message is sent
+ * again and again, for 2 s at least.
  */
 static ssize_t send_later(int socket, const struct msghdr *m, int flags)
 {

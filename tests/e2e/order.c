@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -97,7 +98,15 @@ static void device_reopen(struct rig *rig)
 	ibv_free_device_list(list);
 }
 
-static void sender_killed(struct rig *rig, const struct loss *loss, pid_t peer)
+/* What a child process does in the place of this one. */
+struct part {
+	void (*play)(struct rig *rig, const struct part *part);
+	const struct loss *loss;
+	pid_t peer;
+};
+
+/* Returns how the child ended. */
+static int part_play(struct rig *rig, const struct part *part)
 {
 	struct rig child_rig = *rig;
 	int status;
@@ -106,10 +115,22 @@ static void sender_killed(struct rig *rig, const struct loss *loss, pid_t peer)
 	CHECK(rig, child >= 0);
 	if (!child) {
 		device_reopen(&child_rig);
-		sender_run(&child_rig, loss, peer);
+		part->play(&child_rig, part);
 		_exit(1);
 	}
 	CHECK(rig, waitpid(child, &status, 0) == child);
+	return status;
+}
+
+static void sender_part(struct rig *rig, const struct part *part)
+{
+	sender_run(rig, part->loss, part->peer);
+}
+
+static void sender_killed(struct rig *rig, const struct loss *loss, pid_t peer)
+{
+	int status = part_play(rig, &(struct part){sender_part, loss, peer});
+
 	OK(rig, kill(peer, SIGCONT));
 	CHECK(rig, WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	rig_sync(rig);
@@ -118,38 +139,67 @@ static void sender_killed(struct rig *rig, const struct loss *loss, pid_t peer)
 
 /* ------------------------------------------------------------------ the receiver's end */
 
-/* Receives a message, and ends when it has seen that. */
-static void receives_and_ends(struct rig *rig)
+static void receive_one(struct rig *rig, struct end *end)
+{
+	end_pair(end, rig, NULL);
+	end_warm(end);
+	OK(rig, end_recv(end, 1, 0, SHORT));
+	rig_sync(rig);
+	wc_expect(end, end->rcq, 1, IBV_WC_SUCCESS);
+}
+
+/* Ends when it has seen the message. */
+static void receives_and_exits(struct rig *rig, const struct part *part)
 {
 	struct end end;
 
-	end_pair(&end, rig, NULL);
-	end_warm(&end);
-	OK(rig, end_recv(&end, 1, 0, SHORT));
-	rig_sync(rig);
-	wc_expect(&end, end.rcq, 1, IBV_WC_SUCCESS);
+	(void)part;
+	receive_one(rig, &end);
 	exit(0);
 }
 
-/* A message that the receiving program has seen was acknowledged, although it then exits and
- * destroys nothing. */
-static void order_receiver_exits(struct rig *rig)
+static void exit_in_handler(int number)
+{
+	(void)number;
+	exit(0);
+}
+
+/* Ends by a signal's handler, in any of the library's calls. */
+static void receives_until_alarm(struct rig *rig, const struct part *part)
+{
+	const struct itimerval soon = {.it_value.tv_usec = 3000};
+	struct ibv_wc wc;
+	struct end end;
+
+	(void)part;
+	receive_one(rig, &end);
+	signal(SIGALRM, exit_in_handler);
+	OK(rig, setitimer(ITIMER_REAL, &soon, NULL));
+	OK(rig, end_recv(&end, 2, 0, SHORT));
+	for (;;)
+		if (ibv_poll_cq(end.rcq, 1, &wc) == 1)
+			OK(rig, end_recv(&end, 2, 0, SHORT));
+}
+
+/* Sends one message after the other until the receiver is gone. */
+static void send_until_gone(struct end *end)
+{
+	struct ibv_wc wc;
+
+	do {
+		OK(end->rig, end_send(end, IBV_WR_SEND, 2, 0, SHORT, 0));
+		wc = wc_wait(end, end->scq);
+	} while (wc.status == IBV_WC_SUCCESS);
+}
+
+static void order_receiver_part(struct rig *rig, const struct part *part)
 {
 	if (rig->carrier == RIG_SELF || rig->carrier == RIG_SELF_TWO)
 		return;
 	for (int round = 0; round < 10; round++) {
 		if (rig->role == RIG_B) {
-			struct rig child_rig = *rig;
-			int status;
-			pid_t child = fork();
+			int status = part_play(rig, part);
 
-			CHECK(rig, child >= 0);
-			if (!child) {
-				device_reopen(&child_rig);
-				receives_and_ends(&child_rig);
-				_exit(1);
-			}
-			CHECK(rig, waitpid(child, &status, 0) == child);
 			CHECK(rig, WIFEXITED(status) && !WEXITSTATUS(status));
 		} else {
 			struct end end;
@@ -159,10 +209,25 @@ static void order_receiver_exits(struct rig *rig)
 			rig_sync(rig);
 			OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, SHORT, 0));
 			wc_expect(&end, end.scq, 1, IBV_WC_SUCCESS);
+			if (part->play == receives_until_alarm)
+				send_until_gone(&end);
 			end_close(&end);
 		}
 		rig_sync(rig);
 	}
+}
+
+/* A message that the receiving program has seen was acknowledged, although it then exits and
+ * destroys nothing. */
+static void order_receiver_exits(struct rig *rig)
+{
+	order_receiver_part(rig, &(struct part){.play = receives_and_exits});
+}
+
+/* A program whose handler calls exit() ends, whichever locks its thread has at that moment. */
+static void order_receiver_interrupted(struct rig *rig)
+{
+	order_receiver_part(rig, &(struct part){.play = receives_until_alarm});
 }
 
 static void receives_post(struct end *end)
@@ -264,6 +329,7 @@ static void order_after_lost_held_send(struct rig *rig)
 
 const struct rig_test order_tests[] = {
 	{"receiver_exits", order_receiver_exits},
+	{"receiver_interrupted", order_receiver_interrupted},
 	{"order_after_lost_send", order_after_lost_send},
 	{"order_after_lost_waiting_send", order_after_lost_waiting_send},
 	{"order_after_lost_held_send", order_after_lost_held_send},

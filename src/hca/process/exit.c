@@ -6,6 +6,7 @@
 
 #include "base/sys.h"
 #include "hca/engine/engine.h"
+#include "hca/local/link.h"
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/qp.h"
@@ -26,16 +27,37 @@ static bool take_patiently(struct lock *lock) TRY_ACQUIRE(true, *lock) NO_THREAD
 	return false;
 }
 
-void exit_acknowledge(struct hca *hca)
+static bool is_given(struct lock *lock)
 {
-	if (!take_patiently(&hca->engine))
-		return;
-	engine_acknowledge(hca);
+	bool taken = take_patiently(lock);
+
+	if (taken)
+		lock_give(lock);
+	return taken;
+}
+
+/* Whether the calling thread has none of the locks that are taken to acknowledge: a signal handler
+ * may have called exit() while this thread was in a call of the library's. Other threads give
+ * theirs back. */
+static bool has_no_lock(struct hca *hca) REQUIRES(hca->engine)
+{
+	list_for_each(node, &hca->links)
+		if (!is_given(&container_of(node, struct link, node)->tx_lock))
+			return false;
+	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++)
+		if (hca->qps[i] && !is_given(&hca->qps[i]->lock))
+			return false;
+	return !hca->roce || is_given(&hca->roce->tx_lock);
+}
+
+static void acknowledge_to_hosts(struct hca *hca) REQUIRES(hca->engine)
+{
 	for (uint32_t i = 0; hca->roce && i < LIMIT_QPS_PER_SLOT; i++) {
 		struct qp *qp = hca->qps[i];
 
-		if (!qp || !take_patiently(&qp->lock))
+		if (!qp)
 			continue;
+		lock_take(&qp->lock);
 		struct roce_qp *w = qp->roce;
 
 		if (w) {
@@ -43,6 +65,16 @@ void exit_acknowledge(struct hca *hca)
 			roce_answer(w);
 		}
 		lock_give(&qp->lock);
+	}
+}
+
+void exit_acknowledge(struct hca *hca)
+{
+	if (!take_patiently(&hca->engine))
+		return;
+	if (has_no_lock(hca)) {
+		engine_acknowledge(hca);
+		acknowledge_to_hosts(hca);
 	}
 	lock_give(&hca->engine);
 }

@@ -12,8 +12,8 @@
 struct hca;
 
 /* Sends the acknowledgements that the process's QPs owe. Other threads still run, and may hold
- * locks; so may the calling one, if a signal handler calls exit(). Waits for them, for a bounded
- * time. */
+ * locks; so may the calling one, if a signal handler calls exit(). Then nothing is sent, after a
+ * bounded wait. */
 void exit_acknowledge(struct hca *hca);
 
 #endif
