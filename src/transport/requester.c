@@ -105,13 +105,32 @@ void requester_drain(struct tp *tp)
 	requester_check_drained(tp);
 }
 
+/* Adds the range of a WRITE that the peer has executed, if it continues or overlaps the known one;
+ * otherwise the known range is replaced. Short WRITEs change nothing, since they need no pieces. */
+static void accepted_note(struct accepted *a, const struct tp_request *r)
+{
+	uint64_t from = r->remote_addr, to = from + r->length;
+
+	if (to < from)
+		return;
+	if (a->rkey != r->rkey || from > a->to || to < a->from)
+		*a = (struct accepted){from, to, r->rkey};
+	if (from < a->from)
+		a->from = from;
+	if (to > a->to)
+		a->to = to;
+}
+
 bool requester_complete_first(struct tp *tp)
 {
 	struct requester *q = &tp->requester;
 	uint32_t count = q->first++;
+	const struct tp_request *r = request_at(q, count);
 
-	if (wants_answer(request_at(q, count)))
+	if (wants_answer(r))
 		q->open--;
+	if (r->opcode == IBV_WR_RDMA_WRITE && r->first_psn != r->last_psn)
+		accepted_note(&q->accepted, r);
 	event_completed(&tp->events, count);
 	if (unlikely(q->state == REQUESTER_BREAKS) && q->first == q->broken_at)
 		requester_fail_first(tp, q->broken_status);

@@ -27,6 +27,17 @@
  * for the probe's time. A responder that ends acknowledges all that it has executed
  * (tp_acknowledge_all()).
  *
+ * WRITEs in pieces. The first packet of a WRITE has one header more than the others, so it fits
+ * into no burst of equal packets (net/sender.h) and takes a call to send of its own, which costs as
+ * much as all packets of a 32 KiB message. So an RC WRITE of up to TP_PIECES_MAX packets is sent as
+ * WRITEs of one packet each, like a long READ in pieces: to the peer they are messages of their own
+ * (MSN), and to the program they are one request, which completes with the last of them. A WRITE
+ * that the peer refuses must have no effect, whichever of its bytes is outside the region; of a
+ * whole WRITE the peer checks the range before it writes the first byte. So only a WRITE to
+ * addresses to which the peer has executed WRITEs under the same key goes in pieces (struct
+ * accepted). The peer may deregister the region meanwhile; then the beginning of a WRITE has been
+ * written, as it may have been if it was sent whole.
+ *
  * Four state variables, each independent of the others:
  *
  *   state     meaning                                  left by

@@ -128,6 +128,17 @@ uint32_t requester_unsent(const struct tp *tp, uint32_t enough)
 
 /* ------------------------------------------------------------------ packets */
 
+/* Whether the request goes in pieces, see requester.h. */
+static bool goes_in_pieces(const struct tp *tp, const struct tp_request *r)
+{
+	const struct accepted *a = &tp->requester.accepted;
+	uint32_t packets = r->last_psn - r->first_psn + 1;
+
+	return r->opcode == IBV_WR_RDMA_WRITE && tp->type == IBV_QPT_RC && packets > 1 &&
+	       packets <= TP_PIECES_MAX && r->rkey == a->rkey && r->remote_addr >= a->from &&
+	       r->remote_addr < a->to && r->length <= a->to - r->remote_addr;
+}
+
 /* Gives request `begun` its PSNs. */
 static void request_begin(struct tp *tp)
 {
@@ -144,6 +155,9 @@ static void request_begin(struct tp *tp)
 	q->open += wants_answer(r);
 	if (r->opcode == IBV_WR_RDMA_READ && r->length)
 		messages = (uint32_t)(((uint64_t)r->length + TP_READ_PIECE - 1) / TP_READ_PIECE);
+	r->in_pieces = goes_in_pieces(tp, r);
+	if (r->in_pieces)
+		messages = r->last_psn - r->first_psn + 1;
 	q->ssn = psn_add(q->ssn, messages);
 	if (q->credit != CREDIT_UNCOUNTED && wants_receive(r) && psn_diff(q->ssn, q->lsn) > 0) {
 		q->credit = CREDIT_LIMITED;
@@ -173,12 +187,13 @@ static uint32_t build_message(struct tp *tp, uint32_t count, uint32_t psn, struc
 	uint32_t offset = (psn - r->first_psn) << tp->mtu_shift;
 	bool is_last = psn == r->last_psn;
 
-	p->opcode = tp->transport | message_operation(r, psn == r->first_psn, is_last);
+	p->opcode = tp->transport | message_operation(r, psn == r->first_psn || r->in_pieces,
+						      is_last || r->in_pieces);
 	p->length = is_last ? r->length - offset : tp->path.mtu;
 	p->solicited = is_last && (r->flags & TP_SOLICITED);
-	p->addr = r->remote_addr;
+	p->addr = r->in_pieces ? r->remote_addr + offset : r->remote_addr;
 	p->rkey = r->rkey;
-	p->dma_length = r->length;
+	p->dma_length = r->in_pieces ? p->length : r->length;
 	p->imm = r->imm;
 	uint32_t headers = packet_encode(p, to);
 

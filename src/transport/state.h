@@ -103,6 +103,12 @@ enum hole { HOLE_NONE, HOLE_NARROW, HOLE_WIDE };
 enum repeat { REPEAT_NONE, REPEAT_DUE, REPEAT_SENT, REPEAT_GOES_ON };
 enum credit { CREDIT_UNCOUNTED, CREDIT_COUNTED, CREDIT_LIMITED };
 
+/* Addresses [from, to) under a key to which the peer has executed WRITEs. */
+struct accepted {
+	uint64_t from, to; /* equal: none */
+	uint32_t rkey;
+};
+
 struct requester {
 	struct tp_request *ring;
 	uint32_t mask; /* of counts, to places */
@@ -159,6 +165,7 @@ struct requester {
 	uint32_t timed_psn;	/* the answer to it, sent at timed_at, gives a round trip */
 	uint64_t timed_at;	/* TP_NEVER: no packet is timed */
 	uint64_t delivered, timed_delivered; /* bytes acknowledged: in all; when it was sent */
+	struct accepted accepted;	     /* by the WRITEs that have completed */
 };
 
 enum answer_state {

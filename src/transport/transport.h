@@ -41,6 +41,11 @@
 #define TP_EARLY_BYTES EARLY_BYTES
 #define TP_NEVER UINT64_MAX
 
+/* An RDMA WRITE of RC, of at most so many packets, may reach the peer in pieces: as WRITEs of one
+ * packet each (requester.h). Of a longer one, the longer header and the key that is looked up for
+ * each packet would cost more than the call to send that they save. */
+enum { TP_PIECES_MAX = 32 };
+
 struct tp;
 
 enum tp_flag {
@@ -64,7 +69,7 @@ struct tp_request {
 	uint8_t flags;		    /* enum tp_flag */
 	/* private to the core */
 	uint8_t state;
-	uint8_t reserved;
+	bool in_pieces; /* a WRITE that is sent as WRITEs of one packet each (requester.h) */
 	uint32_t first_psn, last_psn;
 	uint32_t done; /* READ: bytes that have arrived */
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The requester, rule by rule: the packets it sends for posted requests and received responses. */
+#include <stdio.h>
 #include <string.h>
 
 #include "stage.h"
@@ -45,6 +46,146 @@ static void segments(void **state)
 	acknowledges(s, P(7), ACK, 5);
 	says(s, "done 2 0, done 3 0, done 4 0");
 	assert_int_equal(tp_deadline(s->tp), TP_NEVER);
+	stage_end(s);
+}
+
+/* Posts a WRITE and expects it whole: its first packet has the range. */
+static void writes_whole(struct stage *s, uint32_t packets, uint32_t psn)
+{
+	uint32_t length = packets * MTU - 1;
+
+	post(s, IBV_WR_RDMA_WRITE, length, 0);
+	sends(s, OP_WRITE_FIRST, psn);
+	assert_int_equal(s->out.dma_length, length);
+	for (uint32_t i = 1; i < packets - 1; i++)
+		sends(s, OP_WRITE_MIDDLE, psn + i);
+	sends(s, OP_WRITE_LAST, psn + packets - 1);
+	sends_nothing(s);
+}
+
+/* ... and in pieces: each has its own address and length; only the last asks. */
+static void writes_in_pieces(struct stage *s, uint32_t packets, uint32_t psn)
+{
+	uint32_t length = packets * MTU - 1;
+
+	post(s, IBV_WR_RDMA_WRITE, length, 0);
+	for (uint32_t i = 0; i < packets; i++) {
+		uint32_t n = i == packets - 1 ? MTU - 1 : MTU;
+
+		sends(s, OP_WRITE_ONLY, psn + i);
+		assert_int_equal(s->out.addr, 1000 + i * MTU);
+		assert_int_equal(s->out.dma_length, n);
+		assert_int_equal(s->out.length, n);
+		assert_int_equal(s->out.rkey, 77);
+		assert_int_equal(s->out.ack_request, i == packets - 1);
+	}
+	sends_nothing(s);
+}
+
+/* A WRITE goes in pieces once the peer has executed WRITEs to all of its range. */
+static void write_in_pieces(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	peer_drops(s);
+	s->tp->congestion.window = TP_WINDOW_MAX;
+	writes_whole(s, 3, P(0));
+	writes_whole(s, 3, P(3)); /* the one before isn't acknowledged yet */
+	acknowledges(s, P(5), ACK, 2);
+	writes_in_pieces(s, 3, P(6));
+	/* One request, three messages: some are acknowledged, lost ones are repeated. */
+	acknowledges(s, P(6), ACK, 3);
+	says(s, "done 0 0, done 1 0");
+	acknowledges(s, P(7), AETH_NAK | NAK_SEQUENCE, 3);
+	sends(s, OP_WRITE_ONLY, P(7));
+	assert_int_equal(s->out.addr, 1000 + MTU);
+	sends(s, OP_WRITE_ONLY, P(8));
+	acknowledges(s, P(8), ACK, 5);
+	says(s, "done 2 0");
+	writes_whole(s, 4, P(9)); /* one packet more than has been accepted */
+	acknowledges(s, P(12), ACK, 6);
+	writes_in_pieces(s, 4, P(13));
+	acknowledges(s, P(14), AETH_NAK | NAK_REMOTE_ACCESS, 7);
+	says(s, "done 3 0, done 4 10");
+	stage_end(s);
+}
+
+/* Long WRITEs and those with immediate data are whole, and so are UC's. */
+static void write_whole(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	s->tp->congestion.window = TP_WINDOW_MAX;
+	for (uint32_t i = 0; i < 2; i++) {
+		writes_whole(s, TP_PIECES_MAX + 1, P(i * (TP_PIECES_MAX + 1)));
+		acknowledges(s, P((i + 1) * (TP_PIECES_MAX + 1) - 1), ACK, 1 + i);
+	}
+	says(s, "done 0 0, done 1 0");
+	uint32_t psn = P(2 * (TP_PIECES_MAX + 1));
+
+	writes_in_pieces(s, TP_PIECES_MAX, psn);
+	psn += TP_PIECES_MAX;
+	post(s, IBV_WR_RDMA_WRITE_WITH_IMM, 2 * MTU, 0);
+	sends(s, OP_WRITE_FIRST, psn);
+	sends(s, OP_WRITE_LAST_IMM, psn + 1);
+	stage_end(s);
+	s = stage_begin(IBV_QPT_UC);
+	writes_whole(s, 3, P(0));
+	writes_whole(s, 3, P(3));
+	says(s, "done 0 0, done 1 0");
+	stage_end(s);
+}
+
+/* Another range, or another key, replaces the known one; what continues it extends it. */
+static void accepted_ranges(void **state)
+{
+	static const struct {
+		uint64_t addr;
+		uint32_t key;
+		bool in_pieces;
+	} writes[] = {
+		{0, 1, false},
+		{0, 1, true},
+		{2 * MTU, 1, false},
+		{MTU, 1, true},
+		{0, 1, true},
+		{2 * MTU, 1, true},
+		{8 * MTU, 1, false},
+		{MTU, 1, false},
+		{3 * MTU, 1, false},
+		{MTU, 1, true},
+		{2 * MTU, 1, true},
+		{2 * MTU, 2, false},
+		{2 * MTU, 2, true},
+		{2 * MTU, 1, false},
+		{0, 1, false},
+		{MTU, 1, true},
+		{-3ull * MTU, 1, false},
+		{-MTU, 1, false},
+		{-MTU, 1, false},
+	};
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	for (uint32_t i = 0; i < sizeof(writes) / sizeof(writes[0]); i++) {
+		struct tp_request *r = &s->ring[s->posted % PLACES];
+
+		*r = (struct tp_request){.opcode = IBV_WR_RDMA_WRITE,
+					 .remote_addr = writes[i].addr,
+					 .length = 2 * MTU,
+					 .rkey = writes[i].key};
+		s->posted++;
+		tp_post(s->tp);
+		sends(s, writes[i].in_pieces ? OP_WRITE_ONLY : OP_WRITE_FIRST, P(2 * i));
+		sends(s, writes[i].in_pieces ? OP_WRITE_ONLY : OP_WRITE_LAST, P(2 * i + 1));
+		acknowledges(s, P(2 * i + 1), ACK, i);
+		char done[32];
+
+		snprintf(done, sizeof(done), "done %u 0", i);
+		says(s, done);
+	}
 	stage_end(s);
 }
 
@@ -1144,6 +1285,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(segments),
+		cmocka_unit_test(write_in_pieces),
+		cmocka_unit_test(write_whole),
+		cmocka_unit_test(accepted_ranges),
 		cmocka_unit_test(psn_wraps),
 		cmocka_unit_test(goes_back_once),
 		cmocka_unit_test(repeats_one_alone),
