@@ -2,20 +2,14 @@
 /* Bursts of packets. See sender.h. */
 #include "net/sender.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/udp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/log.h"
-#include "base/sys.h"
 #include "wire/flow.h"
 #include "wire/ip.h"
 
@@ -23,7 +17,6 @@ enum {
 	BURST_MAX = 65507 - 40, /* bytes in one send, for IPv6 too */
 	SEGMENTS_MAX = 64,	/* packets in one send; newer kernels take 128 */
 	BUFFER = (BURST_MAX + WIRE_PACKET_MAX + 4095) / 4096 * 4096, /* whole pages */
-	SEND_BUFFER = 4 << 20,					     /* the system may allow less */
 };
 
 /* Equal packets to one destination; the last one may be shorter. */
@@ -48,7 +41,7 @@ int net_sender_init(struct net_sender *sender)
 {
 	memset(sender, 0, sizeof(*sender));
 	for (unsigned int i = 0; i < NET_SOCKETS; i++)
-		sender->socket[i].fd = -1;
+		sender->socket[i].socket.fd = -1;
 	sender->buffer = aligned_alloc(4096, BUFFER);
 	return sender->buffer ? 0 : -ENOMEM;
 }
@@ -56,11 +49,9 @@ int net_sender_init(struct net_sender *sender)
 void net_sender_leave(struct net_sender *sender)
 {
 	for (unsigned int i = 0; i < NET_SOCKETS; i++) {
-		struct net_socket *s = &sender->socket[i];
+		struct net_queue *s = &sender->socket[i];
 
-		if (s->fd >= 0)
-			sys_close(s->fd);
-		s->fd = -1;
+		net_socket_close(&s->socket);
 		/* Not freed: at the fork another thread of the parent may have been changing the
 		 * list. */
 		s->kept = NULL;
@@ -69,7 +60,7 @@ void net_sender_leave(struct net_sender *sender)
 	atomic_store_explicit(&sender->blocked, 0, memory_order_relaxed);
 }
 
-static void kept_free_first(struct net_socket *s)
+static void kept_free_first(struct net_queue *s)
 {
 	struct net_kept *kept = s->kept;
 
@@ -87,97 +78,6 @@ void net_sender_fini(struct net_sender *sender)
 	free(sender->buffer);
 }
 
-/* ------------------------------------------------------------------ sockets */
-
-static int sender_set_option(int fd, int level, int option, int value)
-{
-	return setsockopt(fd, level, option, &value, sizeof(value));
-}
-
-static int socket_options(int fd, bool ipv4, bool echo)
-{
-	/* No fragmentation: RoCE forbids it, and only with this option is the identification 0. */
-	int err = ipv4 ? sender_set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
-		       : sender_set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
-
-	if (!err && !ipv4)
-		err = sender_set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
-	if (!err)
-		err = ipv4 ? sender_set_option(fd, IPPROTO_IP, IP_MULTICAST_LOOP, echo)
-			   : sender_set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, echo);
-	if (err)
-		return -errno;
-	sender_set_option(fd, SOL_SOCKET, SO_SNDBUF, SEND_BUFFER);
-	if (sender_set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER) < 0 && errno != EPERM)
-		log_debug("SO_SNDBUFFORCE: %s", strerror(errno));
-	sender_set_option(fd, SOL_SOCKET, SO_RCVBUF, 0); /* nothing is received here */
-	return 0;
-}
-
-/* Binds to `port`, or to any port if that is taken. */
-static int bind_near(int fd, bool ipv4, uint16_t port)
-{
-	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
-	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
-	const struct sockaddr *at = ipv4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6;
-	socklen_t size = ipv4 ? sizeof(v4) : sizeof(v6);
-
-	if (bind(fd, at, size) == 0)
-		return 0;
-	if (errno != EADDRINUSE || !port)
-		return -errno;
-	return bind_near(fd, ipv4, 0);
-}
-
-static int sender_bound_port(int fd, uint16_t *port)
-{
-	struct sockaddr_storage at = {0};
-	socklen_t size = sizeof(at);
-	uint8_t gid[16];
-
-	if (getsockname(fd, (struct sockaddr *)&at, &size) < 0)
-		return -errno;
-	if (!flow_gid((struct sockaddr *)&at, gid, port))
-		return -EAFNOSUPPORT;
-	return 0;
-}
-
-/* QPs tend to have the same hop limit, and setting it with each burst takes time. Groups have a
- * limit of their own. */
-static uint8_t usual_hop_limit(int fd, bool ipv4, uint8_t wanted)
-{
-	int level = ipv4 ? IPPROTO_IP : IPPROTO_IPV6;
-
-	if (wanted &&
-	    sender_set_option(fd, level, ipv4 ? IP_TTL : IPV6_UNICAST_HOPS, wanted) == 0 &&
-	    sender_set_option(fd, level, ipv4 ? IP_MULTICAST_TTL : IPV6_MULTICAST_HOPS, wanted) ==
-		    0)
-		return wanted;
-	return 0;
-}
-
-static int socket_open(struct net_socket *s, bool ipv4, bool echo, uint16_t port, uint8_t hop_limit)
-{
-	int fd = socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	if (fd < 0)
-		return -errno;
-	int err = socket_options(fd, ipv4, echo);
-
-	if (!err)
-		err = bind_near(fd, ipv4, port);
-	if (!err)
-		err = sender_bound_port(fd, &s->port);
-	if (err) {
-		sys_close(fd);
-		return err;
-	}
-	s->hop_limit = usual_hop_limit(fd, ipv4, hop_limit);
-	s->fd = fd;
-	s->ipv4 = ipv4;
-	return 0;
-}
-
 int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flow_label,
 		  uint32_t local_qpn, uint32_t remote_qpn)
 {
@@ -186,10 +86,10 @@ int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flo
 	bool ipv4 = ip_is_v4(path->ip.source);
 	/* Half of the places are for each family. */
 	unsigned int i = port % (NET_SOCKETS / 2) + (ipv4 ? 0 : NET_SOCKETS / 2);
-	struct net_socket *s = &sender->socket[i];
+	struct net_socket *s = &sender->socket[i].socket;
 
 	if (s->fd < 0) {
-		int err = socket_open(s, ipv4, sender->echo, port, path->hop_limit);
+		int err = net_socket_open(s, path, port, sender->echo);
 
 		if (err)
 			return err;
@@ -202,88 +102,9 @@ int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flo
 
 /* ------------------------------------------------------------------ sending */
 
-/* The control messages of a send. */
-struct control {
-	_Alignas(struct cmsghdr)
-		uint8_t bytes[CMSG_SPACE(sizeof(struct in6_pktinfo)) + 3 * CMSG_SPACE(sizeof(int))];
-	struct msghdr message;
-};
-
-static void *control_add(struct control *c, int level, int type, size_t size)
+static struct net_socket *path_socket(struct net_sender *sender, const struct net_path *path)
 {
-	struct cmsghdr *at = (struct cmsghdr *)(c->bytes + c->message.msg_controllen);
-
-	at->cmsg_level = level;
-	at->cmsg_type = type;
-	at->cmsg_len = CMSG_LEN(size);
-	c->message.msg_controllen += CMSG_SPACE(size);
-	return CMSG_DATA(at);
-}
-
-static void control_ipv4(struct control *c, const struct net_path *path, uint8_t hop_limit)
-{
-	struct in_pktinfo from = {0};
-
-	memcpy(&from.ipi_spec_dst, path->ip.source + 12, 4);
-	if (flow_is_multicast(path->ip.destination))
-		from.ipi_ifindex = (int)path->ifindex;
-	memcpy(control_add(c, IPPROTO_IP, IP_PKTINFO, sizeof(from)), &from, sizeof(from));
-	if (path->traffic_class)
-		*(int *)control_add(c, IPPROTO_IP, IP_TOS, sizeof(int)) = path->traffic_class;
-	if (hop_limit)
-		*(int *)control_add(c, IPPROTO_IP, IP_TTL, sizeof(int)) = hop_limit;
-}
-
-static void control_ipv6(struct control *c, const struct net_path *path, uint8_t hop_limit)
-{
-	struct in6_pktinfo from = {0};
-
-	memcpy(&from.ipi6_addr, path->ip.source, 16);
-	if (flow_is_link_local(path->ip.destination) || flow_is_multicast(path->ip.destination))
-		from.ipi6_ifindex = path->ifindex;
-	memcpy(control_add(c, IPPROTO_IPV6, IPV6_PKTINFO, sizeof(from)), &from, sizeof(from));
-	if (path->traffic_class)
-		*(int *)control_add(c, IPPROTO_IPV6, IPV6_TCLASS, sizeof(int)) =
-			path->traffic_class;
-	if (hop_limit)
-		*(int *)control_add(c, IPPROTO_IPV6, IPV6_HOPLIMIT, sizeof(int)) = hop_limit;
-}
-
-/* The hop limit that a send must carry; 0: the socket's default is right. */
-static uint8_t said_hop_limit(const struct net_socket *s, uint8_t wanted)
-{
-	if (!wanted && !s->hop_limit)
-		return 0; /* the host's default, whatever it is */
-	uint8_t hop_limit = ip_hop_limit(wanted);
-
-	return hop_limit == s->hop_limit ? 0 : hop_limit;
-}
-
-/* Sends `size` bytes at `at` in one call, cut into segments of `segment` bytes unless that is 0.
- * Returns 0 or an errno; EAGAIN: the socket is full. */
-static int send_bytes(struct net_sender *sender, const struct net_path *path, uint8_t *at,
-		      uint32_t size, uint32_t segment)
-{
-	const struct net_socket *s = &sender->socket[path->socket];
-	struct sockaddr_storage to;
-	struct iovec bytes = {at, size};
-	struct control c = {.message = {.msg_name = &to, .msg_iov = &bytes, .msg_iovlen = 1}};
-
-	c.message.msg_control = c.bytes;
-	c.message.msg_namelen = flow_address(path->ip.destination, path->ip.destination_port,
-					     path->ifindex, s->ipv4 ? AF_INET : AF_INET6, &to);
-	if (unlikely(!c.message.msg_namelen))
-		return EHOSTUNREACH;
-	uint8_t hop_limit = said_hop_limit(s, path->hop_limit);
-
-	if (s->ipv4)
-		control_ipv4(&c, path, hop_limit);
-	else
-		control_ipv6(&c, path, hop_limit);
-	if (segment)
-		*(uint16_t *)control_add(&c, SOL_UDP, UDP_SEGMENT, sizeof(uint16_t)) =
-			(uint16_t)segment;
-	return likely(sys_sendmsg(s->fd, &c.message, 0) >= 0) ? 0 : errno;
+	return &sender->socket[path->socket].socket;
 }
 
 static bool sender_is_full(int err)
@@ -369,7 +190,8 @@ static bool try_one_by_one(struct net_sender *sender, struct burst *b)
 
 		packet_seal(b->path, icrc_begin(&b->path->ip, one.size, 0), one.bytes, one.size);
 		uint64_t now = net_tap_time(tap);
-		int err = send_bytes(sender, b->path, one.bytes, one.size, 0);
+		int err = net_socket_send(path_socket(sender, b->path), b->path, one.bytes,
+					  one.size, 0);
 
 		if (err == EAGAIN)
 			return false;
@@ -378,11 +200,6 @@ static bool try_one_by_one(struct net_sender *sender, struct burst *b)
 			sender_note_loss(sender, err, 1);
 	}
 	return true;
-}
-
-static bool cannot_cut(int err)
-{
-	return err == EIO || err == EINVAL || err == EMSGSIZE || err == EOPNOTSUPP;
 }
 
 static void time_call(struct net_calls *calls, uint64_t took)
@@ -398,13 +215,14 @@ static void time_call(struct net_calls *calls, uint64_t took)
 			      memory_order_relaxed);
 }
 
-/* send_bytes() of the burst; a short packet's call is timed periodically. */
+/* net_socket_send() of the burst; a short packet's call is timed periodically. */
 static int send_timed(struct net_sender *sender, const struct burst *b)
 {
 	enum { SHORT = 256, EVERY = 16 };
 	bool timed = b->size <= SHORT && !(++sender->calls.count % EVERY);
 	uint64_t began = unlikely(timed) ? clock_ns() : 0;
-	int err = send_bytes(sender, b->path, b->bytes, b->size, b->count > 1 ? b->segment : 0);
+	int err = net_socket_send(path_socket(sender, b->path), b->path, b->bytes, b->size,
+				  b->count > 1 ? b->segment : 0);
 
 	if (unlikely(timed))
 		time_call(&sender->calls, clock_ns() - began);
@@ -423,7 +241,7 @@ static bool burst_try(struct net_sender *sender, struct burst *b)
 
 	if (unlikely(err == EAGAIN))
 		return false;
-	if (unlikely(err && b->count > 1 && cannot_cut(err))) {
+	if (unlikely(err && b->count > 1 && net_socket_cannot_cut(err))) {
 		b->path->one_by_one = true;
 		return try_one_by_one(sender, b);
 	}
@@ -462,7 +280,7 @@ static struct net_kept *kept_new(const struct burst *b)
 /* Keeps the burst until net_resume(). False: it can't be kept. */
 static bool socket_keep(struct net_sender *sender, unsigned int i, const struct burst *b)
 {
-	struct net_socket *s = &sender->socket[i];
+	struct net_queue *s = &sender->socket[i];
 
 	if (!sender->wait || s->kept_bytes + b->size > NET_KEPT_MAX)
 		return false;
@@ -533,7 +351,7 @@ static void burst_flush(struct net_sender *sender)
 
 bool net_resume(struct net_sender *sender, unsigned int i)
 {
-	struct net_socket *s = &sender->socket[i];
+	struct net_queue *s = &sender->socket[i];
 
 	while (s->kept && burst_try(sender, &s->kept->burst))
 		kept_free_first(s);

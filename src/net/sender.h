@@ -5,9 +5,10 @@
  * net_room() says; net_add() adds its ICRC and sends the burst when it is full or can't take the
  * packet.
  *
- * Owns a few UDP sockets. None of them is connected: their packets have IPv4 identification 0, 1,
- * 2, ... in a burst, which the ICRC covers. Several source ports spread the QPs over a network's
- * paths, and keep packets for different processes of a host apart in the receiver's batches (GRO).
+ * Owns a few UDP sockets (socket.h). None of them is connected: their packets have IPv4
+ * identification 0, 1, 2, ... in a burst, which the ICRC covers. Several source ports spread the
+ * QPs over a network's paths, and keep packets for different processes of a host apart in the
+ * receiver's batches (GRO).
  *
  * No call waits. A socket whose buffer is full is *blocked*: it keeps the burst that found no room,
  * and later bursts, in order (at most NET_KEPT_MAX bytes; further packets are dropped and counted).
@@ -31,6 +32,7 @@
 
 #include "net/begun.h"
 #include "net/path.h"
+#include "net/socket.h"
 #include "net/tap.h"
 #include "wire/packet.h"
 
@@ -49,12 +51,10 @@ enum {
 	NET_SENT_COUNTERS
 };
 
-struct net_socket {
-	int fd;
-	uint16_t port;
-	uint8_t hop_limit; /* the socket's default */
-	bool ipv4;
-	struct net_kept *kept, **last; /* bursts that found no room, in order */
+/* A socket with the bursts that found no room in it. */
+struct net_queue {
+	struct net_socket socket;
+	struct net_kept *kept, **last; /* in order */
 	uint32_t kept_bytes;
 };
 
@@ -75,7 +75,7 @@ struct net_calls {
 };
 
 struct net_sender {
-	struct net_socket socket[NET_SOCKETS];
+	struct net_queue socket[NET_SOCKETS];
 	bool echo; /* packets to groups are looped back to this host; set before the first path */
 	uint8_t *buffer;
 	struct net_path *path; /* of the burst */

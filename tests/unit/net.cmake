@@ -8,3 +8,7 @@ verbena_unit_test(net_receiver SOURCES ${CMAKE_CURRENT_LIST_DIR}/net/test_receiv
 if(TARGET test_net_receiver)
 	target_link_options(test_net_receiver PRIVATE -Wl,--wrap=sys_recvmsg)
 endif()
+verbena_unit_test(net_socket SOURCES ${CMAKE_CURRENT_LIST_DIR}/net/test_socket.c LIBS verbena_net)
+if(TARGET test_net_socket)
+	target_link_options(test_net_socket PRIVATE -Wl,--wrap=sys_sendmsg)
+endif()

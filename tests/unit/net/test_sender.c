@@ -105,7 +105,7 @@ static int end(void **state)
 
 static void fill_up(void)
 {
-	full_fd = sender.socket[path.socket].fd;
+	full_fd = sender.socket[path.socket].socket.fd;
 }
 
 /* What the caller's event loop does when the socket can be written to. */
