@@ -11,6 +11,7 @@
 
 #include <stdint.h>
 
+#include "base/cpu.h"
 #include "wire/icrc.h"
 
 enum { NET_BEGUN_SIZES = 2, NET_BEGUN_PLACES = 64 };
@@ -28,5 +29,15 @@ struct net_begun {
 /* icrc_begin() of a packet of `size` bytes with identification `place`. */
 uint32_t net_begun(struct net_begun *all, const struct icrc_path *path, uint32_t size,
 		   uint32_t place);
+
+/* The same where the call before was for a packet of that path and size, with an identification
+ * below NET_BEGUN_PLACES: the next one of a burst. */
+static inline uint32_t net_begun_next(struct net_begun *all, const struct icrc_path *path,
+				      uint32_t size, uint32_t place)
+{
+	const struct net_begun_size *kept = &all->kept[all->last];
+
+	return likely(place < kept->count) ? kept->begun[place] : net_begun(all, path, size, place);
+}
 
 #endif

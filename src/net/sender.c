@@ -403,6 +403,16 @@ static void begin_with(struct net_sender *sender, uint32_t size)
 	memmove(sender->buffer, packet, size);
 }
 
+/* What the ICRC of the burst's next packet begins with. */
+static uint32_t burst_begun(struct net_sender *sender, uint32_t size)
+{
+	const struct icrc_path *path = &sender->path->ip;
+
+	return likely(sender->count && size == sender->segment)
+		       ? net_begun_next(&sender->begun, path, size, sender->count)
+		       : net_begun(&sender->begun, path, size, sender->count);
+}
+
 void net_add(struct net_sender *sender, uint32_t size)
 {
 	size += WIRE_ICRC;
@@ -410,8 +420,7 @@ void net_add(struct net_sender *sender, uint32_t size)
 		begin_with(sender, size - WIRE_ICRC);
 	if (!sender->count)
 		sender->segment = size;
-	packet_seal(sender->path, net_begun(&sender->begun, &sender->path->ip, size, sender->count),
-		    sender->buffer + sender->end, size);
+	packet_seal(sender->path, burst_begun(sender, size), sender->buffer + sender->end, size);
 	sender->closed = size < sender->segment;
 	sender->end += size;
 	sender->count++;

@@ -155,11 +155,21 @@ static inline bool roce_entered(const struct roce_entry *entry)
 	return atomic_load_explicit(&entry->in, memory_order_relaxed);
 }
 
+/* The segments of the request whose packets are being sent. They are resolved once for those of a
+ * burst: `holds` has their hazards until the burst is sent, so the memory stays registered. */
+struct roce_source {
+	const struct hazard_scope *holds;
+	uint32_t request;
+	int segments; /* -1: not resolved */
+	struct iovec local[LIMIT_SGE];
+};
+
 /* What the carrier remembers of a connected QP. Under qp.lock, but for the places in lists. */
 struct roce_qp {
 	struct qp *qp;
 	struct roce_entry ready, timed;
 	struct net_path path;
+	struct roce_source *source;  /* while packets are sent (send_from()); else NULL */
 	uint64_t told_at;	     /* ns: when the last CNP was sent to the peer */
 	uint8_t patience;	     /* 0 to ROCE_PATIENCE: whether acknowledgements wait */
 	uint64_t ack_due;	     /* ns: until when an acknowledgement waits; 0: none does */

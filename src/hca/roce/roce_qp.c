@@ -64,11 +64,8 @@ static bool burst_may_begin(struct roce_qp *w, uint32_t sent, uint32_t quota, ui
 	       (!least || tp_unsent(roce_tp(w), least) >= least);
 }
 
-/* Sends the packets that `next` gives, until there are no more, the socket is full, or `quota`
- * bytes are reached and the burst is full. A burst begins only if there are at least `least`
- * packets. tx_lock is held. */
-static void send_from(struct roce_qp *w, uint64_t now, uint32_t quota, uint32_t least,
-		      next_packet *next) REQUIRES(w->qp->lock)
+static void send_packets(struct roce_qp *w, uint64_t now, uint32_t quota, uint32_t least,
+			 next_packet *next) REQUIRES(w->qp->lock)
 {
 	struct net_sender *tx = &w->qp->hca->roce->tx;
 	uint32_t size, sent = 0;
@@ -82,6 +79,22 @@ static void send_from(struct roce_qp *w, uint64_t now, uint32_t quota, uint32_t 
 		net_add(tx, size);
 		sent += size;
 	}
+}
+
+/* Sends the packets that `next` gives, until there are no more, the socket is full, or `quota`
+ * bytes are reached and the burst is full. A burst begins only if there are at least `least`
+ * packets. tx_lock is held. */
+static void send_from(struct roce_qp *w, uint64_t now, uint32_t quota, uint32_t least,
+		      next_packet *next) REQUIRES(w->qp->lock)
+{
+	HAZARD_SCOPE(holds, w->qp);
+	struct roce_source source;
+
+	source.holds = &holds;
+	source.segments = -1;
+	w->source = &source;
+	send_packets(w, now, quota, least, next);
+	w->source = NULL;
 }
 
 /* True: send_end() must follow, and roce_pull_events(). False: nothing can be sent from here.

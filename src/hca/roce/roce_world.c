@@ -25,15 +25,28 @@ static struct qp *roce_owner_qp(void *owner)
 	return ((struct roce_qp *)owner)->qp;
 }
 
+/* Resolves the request's segments. False: they aren't accessible. */
+static bool source_resolve(struct qp *qp, struct roce_source *source, uint32_t count)
+	REQUIRES(qp->lock)
+{
+	struct hazard_scope before = *source->holds;
+
+	hazard_scope_end(&before); /* those of the request before */
+	source->request = count;
+	source->segments = sq_segments(qp, sq_at(&qp->sq, count), 0, source->local, source->holds);
+	return source->segments >= 0;
+}
+
 static bool roce_fetch(void *owner, uint32_t count, uint32_t offset, uint8_t *to, uint32_t n)
 {
-	struct qp *qp = roce_owner_qp(owner);
-	HAZARD_SCOPE(holds, qp);
-	struct iovec local[LIMIT_SGE];
-	lock_assert_held(&qp->lock);
-	int segments = sq_segments(qp, sq_at(&qp->sq, count), 0, local, &holds);
+	struct roce_qp *w = owner;
+	struct roce_source *source = w->source;
 
-	return segments >= 0 && copy_gather_cached(to, local, segments, offset, n);
+	lock_assert_held(&w->qp->lock);
+	if ((source->segments < 0 || source->request != count) &&
+	    unlikely(!source_resolve(w->qp, source, count)))
+		return false;
+	return copy_gather_cached(to, source->local, source->segments, offset, n);
 }
 
 static enum ibv_wc_status roce_check(void *owner, uint32_t count)

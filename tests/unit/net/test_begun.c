@@ -59,8 +59,16 @@ static void anything(void **state)
 	(void)state;
 	for (int i = 0; i < 20000; i++) {
 		random = random * 1664525 + 1013904223;
-		same(&all, &paths[(random >> 28) % 3], sizes[random >> 26 & 3],
-		     (random >> 16) % (NET_BEGUN_PLACES + 8));
+		const struct icrc_path *path = &paths[(random >> 28) % 3];
+		uint32_t size = sizes[random >> 26 & 3];
+		uint32_t place = (random >> 16) % (NET_BEGUN_PLACES + 8);
+
+		same(&all, path, size, place);
+		if (place >= NET_BEGUN_PLACES)
+			continue;
+		place = random >> 8 & 1 ? place + 1 : 0; /* the next one of a burst */
+		assert_int_equal(net_begun_next(&all, path, size, place),
+				 icrc_begin(path, size, (uint16_t)place));
 	}
 }
 
