@@ -41,7 +41,7 @@ static void await_mapped(struct end *end, const struct owner *owner, size_t remo
 		CHECK(end->rig, !patience_over(&patience));
 		reach(end, IBV_WR_RDMA_WRITE, remote, 8, IBV_WC_SUCCESS);
 	} while (!owner_is_mapped(owner));
-	for (int i = 0; i < 50; i++) { /* its pages are being populated */
+	for (int i = 0; i < 50; i++) { /* its pages are being populated, or are already */
 		reach(end, IBV_WR_RDMA_WRITE, remote, 8, IBV_WC_SUCCESS);
 		usleep(100);
 	}
@@ -69,6 +69,40 @@ static void add_1(struct end *end, size_t remote)
 	wc_expect(end, end->scq, 8, IBV_WC_SUCCESS);
 }
 
+/* Whether a WRITE of A's completes, in a moment. If not, it is still under way. */
+static bool writes_soon(struct end *end, size_t remote)
+{
+	struct patience patience = patience_of(RIG_NEVER_MS);
+	struct ibv_wc wc;
+	int n;
+
+	OK(end->rig, end_send(end, IBV_WR_RDMA_WRITE, 7, 0, 8, remote));
+	do
+		n = ibv_poll_cq(end->scq, 1, &wc);
+	while (!n && !patience_over(&patience));
+	if (n)
+		CHECK_EQ(end->rig, wc.status, IBV_WC_SUCCESS);
+	return n;
+}
+
+/* Stops B when A's accesses don't need it: for how long its pages are being populated, once they
+ * are mapped, depends on the machine. */
+static void stop_mapped(struct end *end, const struct owner *owner, size_t remote)
+{
+	struct patience patience = patience_of(RIG_SOON_MS);
+
+	await_mapped(end, owner, remote);
+	for (;;) {
+		OK(end->rig, kill(owner->pid, SIGSTOP));
+		rig_await_stop(owner->pid);
+		if (writes_soon(end, remote))
+			return;
+		CHECK(end->rig, !patience_over(&patience));
+		OK(end->rig, kill(owner->pid, SIGCONT));
+		wc_expect(end, end->scq, 7, IBV_WC_SUCCESS);
+	}
+}
+
 /* While B is stopped all operations go on, for which A's loads and stores are needed. */
 static void stopped_run(struct rig *rig, enum ibv_mw_type type, unsigned int access)
 {
@@ -88,9 +122,7 @@ static void stopped_run(struct rig *rig, enum ibv_mw_type type, unsigned int acc
 	if (!first)
 		end.peer.addr = 0;
 	if (rig->role == RIG_A) {
-		await_mapped(&end, &owner, first + 64);
-		OK(rig, kill(owner.pid, SIGSTOP));
-		rig_await_stop(owner.pid);
+		stop_mapped(&end, &owner, first + 64);
 		pattern_fill(end.buf, 48, SEED);
 		reach(&end, IBV_WR_RDMA_WRITE, first, 48, IBV_WC_SUCCESS);
 		reach(&end, IBV_WR_RDMA_WRITE, first + PART_BYTES - 48, 48, IBV_WC_SUCCESS);
