@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/execute.h"
@@ -558,6 +559,22 @@ static inline int mapped_result(const struct local_qp *lq, bool done)
 	return likely(done) ? 0 : -EFAULT;
 }
 
+/* Copies to memory that a program on another core may have read. */
+static inline bool put_far(uint8_t *here, const struct iovec *local, int count, size_t length)
+{
+	enum streaming_way way =
+		length < STREAMING_LEAST ? STREAMING_NOT : streaming_choose(length);
+
+	if (way == STREAMING_DO)
+		return copy_gather_far(here, local, count, length);
+	uint64_t began = unlikely(way == STREAMING_TRY) ? clock_ns() : 0;
+	bool done = copy_gather_ordered(here, local, count, length);
+
+	if (unlikely(way == STREAMING_TRY))
+		streaming_tried(length, clock_ns() - began);
+	return done;
+}
+
 int world_peer_put(struct local_qp *lq, const struct mr_view *view, uint64_t there,
 		   const struct iovec *local, int count, size_t length)
 {
@@ -568,11 +585,8 @@ int world_peer_put(struct local_qp *lq, const struct mr_view *view, uint64_t the
 	if (unlikely(here == MAPPED_GONE))
 		return mapped_result(lq, false);
 	if (here) {
-		bool far = !lq->self && streaming_pays(length);
-		bool done = far ? copy_gather_far(here, local, count, length)
-				: copy_gather_ordered(here, local, count, length);
-
-		err = mapped_result(lq, done);
+		err = mapped_result(lq, lq->self ? copy_gather_ordered(here, local, count, length)
+						 : put_far(here, local, count, length));
 	} else if (unlikely(view->access & PUB_MR_MOVING)) {
 		return -EAGAIN;
 	} else {

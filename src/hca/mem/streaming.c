@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Copying that bypasses the caches. See streaming.h. No state. Whole lines are streamed, since the
+/* Copying that bypasses the caches. See streaming.h. Each thread remembers how its last tries by
+ * ordinary stores went; otherwise there is no state. Whole lines are streamed, since the
  * processor combines a line's stores before it writes it; memcpy() copies the rest at either end.
  */
 #include "hca/mem/streaming.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -12,7 +14,8 @@
 
 enum { LINE = 64 };
 
-bool streaming_pays(size_t length)
+/* Whether to stream so many bytes to a program on another core. */
+static bool streaming_pays(size_t length)
 {
 	return length >= STREAMING_LEAST && !__builtin_cpu_is("intel");
 }
@@ -62,7 +65,7 @@ void streaming_end(void)
 
 #else
 
-bool streaming_pays(size_t length)
+static bool streaming_pays(size_t length)
 {
 	(void)length;
 	return false;
@@ -78,3 +81,26 @@ void streaming_end(void)
 }
 
 #endif
+
+/* So many WRITEs are streamed after one that was slow by ordinary stores. */
+enum { STREAMED = 15, SLOW_BYTES_NS = 16 };
+
+static _Thread_local unsigned int streamed_left __attribute__((tls_model("initial-exec")));
+
+enum streaming_way streaming_choose(size_t length)
+{
+	if (!streaming_pays(length))
+		return STREAMING_NOT;
+	if (length >= STREAMING_ALWAYS)
+		return STREAMING_DO;
+	if (!streamed_left)
+		return STREAMING_TRY;
+	streamed_left--;
+	return STREAMING_DO;
+}
+
+void streaming_tried(size_t length, uint64_t ns)
+{
+	if (ns * SLOW_BYTES_NS > length)
+		streamed_left = STREAMED;
+}

@@ -5,7 +5,7 @@
  * The reader's cache holds the lines that it read there before, so an ordinary store first requests
  * the line from that cache, and a core can have few such requests open. A streaming store makes no
  * request, and the reader's prefetcher hides where the bytes come from. Whether that is quicker
- * depends on the processor, so streaming_pays() decides by its vendor.
+ * depends on the processor, so its vendor decides.
  *
  * AMD EPYC 9004: a ring of 128 KiB between two cores, copied in by one and out by the other in
  * pieces of 16 KiB: 8 GB/s by ordinary stores where the cores share their last-level cache and
@@ -22,18 +22,40 @@
  *   another core reads behind, 8 buffers    18 | 10 GB/s        13.4 | 13.1 GB/s
  *
  * So it doesn't stream. Pieces of 16 KiB in turns are an exception (3.9 | 3.3 us).
+ *
+ * AMD EPYC 9005 (virtual machine, one last-level cache), ordinary against streaming stores:
+ *
+ *                                           64 KiB              1 MiB
+ *   nothing reads, the same bytes again     110 | 66 GB/s       63 | 78 GB/s
+ *   another core reads all, in turns        5.4 | 5.8 us        63.5 | 61.5 us
+ *
+ * An RDMA WRITE of less than STREAMING_ALWAYS bytes doesn't say whether a program on another core
+ * has read the old ones. Its time does: a core that has to take the lines from another one copies
+ * 2 to 8 GB/s. So such WRITEs are tried by ordinary stores, and streamed for a while if that was
+ * slow (streaming_choose()).
  */
 #ifndef VERBENA_HCA_MEM_STREAMING_H
 #define VERBENA_HCA_MEM_STREAMING_H
 
-#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* The least number of bytes for which streaming pays. */
 #define STREAMING_LEAST 16384
 
-/* Whether to stream so many bytes to a program on another core. */
-bool streaming_pays(size_t length);
+/* From so many bytes on a WRITE is streamed always, where streaming pays. */
+#define STREAMING_ALWAYS (512 << 10)
+
+/* How to write so many bytes to memory that a program on another core may have read. */
+enum streaming_way {
+	STREAMING_NOT,
+	STREAMING_TRY, /* not; streaming_tried() must follow */
+	STREAMING_DO,
+};
+
+enum streaming_way streaming_choose(size_t length);
+/* `length` bytes took `ns` by ordinary stores. */
+void streaming_tried(size_t length, uint64_t ns);
 
 /* Like memcpy(), but without any order among its bytes, or with later stores, until
  * streaming_end(). */

@@ -208,9 +208,36 @@ static void what_is_not_mapped(void **state)
 	check(list, 1, 0, STREAMING_LEAST);
 }
 
+/* A WRITE is tried by ordinary stores; after one that took long, some are streamed without a try,
+ * and then one is tried again. */
+static void streams_after_a_slow_try(void **state)
+{
+	enum { LONG = 65536, QUICK_NS = LONG / 32, SLOW_NS = LONG / 4 };
+	unsigned int streamed = 0;
+
+	(void)state;
+	assert_int_equal(streaming_choose(STREAMING_LEAST - 1), STREAMING_NOT);
+	if (streaming_choose(STREAMING_ALWAYS) == STREAMING_NOT)
+		skip(); /* on this processor it never pays */
+	assert_int_equal(streaming_choose(STREAMING_ALWAYS), STREAMING_DO);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(streaming_choose(LONG), STREAMING_TRY);
+		streaming_tried(LONG, QUICK_NS);
+	}
+	assert_int_equal(streaming_choose(LONG), STREAMING_TRY);
+	streaming_tried(LONG, SLOW_NS);
+	assert_int_equal(streaming_choose(STREAMING_LEAST - 1), STREAMING_NOT);
+	while (streaming_choose(LONG) == STREAMING_DO)
+		streamed++;
+	assert_in_range(streamed, 1, 100);
+	streaming_tried(LONG, QUICK_NS);
+	assert_int_equal(streaming_choose(LONG), STREAMING_TRY);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(streams_after_a_slow_try),
 		cmocka_unit_test(any_alignment_and_length),
 		cmocka_unit_test(any_segments),
 		cmocka_unit_test(payloads),
