@@ -91,8 +91,6 @@ enum streaming_way streaming_choose(size_t length)
 {
 	if (!streaming_pays(length))
 		return STREAMING_NOT;
-	if (length >= STREAMING_ALWAYS)
-		return STREAMING_DO;
 	if (!streamed_left)
 		return STREAMING_TRY;
 	streamed_left--;
