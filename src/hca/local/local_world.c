@@ -562,8 +562,7 @@ static inline int mapped_result(const struct local_qp *lq, bool done)
 /* Copies to memory that a program on another core may have read. */
 static inline bool put_far(uint8_t *here, const struct iovec *local, int count, size_t length)
 {
-	enum streaming_way way =
-		length < STREAMING_LEAST ? STREAMING_NOT : streaming_choose(length);
+	enum streaming_way way = streaming_choose(length);
 
 	if (way == STREAMING_DO)
 		return copy_gather_far(here, local, count, length);

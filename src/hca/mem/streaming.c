@@ -82,8 +82,10 @@ void streaming_end(void)
 
 #endif
 
-/* So many WRITEs are streamed after one that was slow by ordinary stores. */
-enum { STREAMED = 15, SLOW_BYTES_NS = 16 };
+enum {
+	STREAMED = 15,	    /* so many WRITEs are streamed after one that was slow */
+	SLOW_BYTES_NS = 16, /* so many bytes in a ns, or fewer, are slow by ordinary stores */
+};
 
 static _Thread_local unsigned int streamed_left __attribute__((tls_model("initial-exec")));
 

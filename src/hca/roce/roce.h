@@ -158,7 +158,7 @@ static inline bool roce_entered(const struct roce_entry *entry)
 /* The segments of the request whose packets are being sent. They are resolved once for those of a
  * burst: `holds` has their hazards until the burst is sent, so the memory stays registered. */
 struct roce_source {
-	const struct hazard_scope *holds;
+	struct hazard_scope *holds;
 	uint32_t request;
 	int segments; /* -1: not resolved */
 	struct iovec local[LIMIT_SGE];

@@ -29,9 +29,7 @@ static struct qp *roce_owner_qp(void *owner)
 static bool source_resolve(struct qp *qp, struct roce_source *source, uint32_t count)
 	REQUIRES(qp->lock)
 {
-	struct hazard_scope before = *source->holds;
-
-	hazard_scope_end(&before); /* those of the request before */
+	hazard_scope_end(source->holds); /* those of the request before */
 	source->request = count;
 	source->segments = sq_segments(qp, sq_at(&qp->sq, count), 0, source->local, source->holds);
 	return source->segments >= 0;
