@@ -20,7 +20,7 @@ struct map_query {
 	uint64_t name_addr, build_id_addr;
 };
 #define MAP_QUERY _IOWR('f', 17, struct map_query)
-enum { MAP_QUERY_SHARED = 8 };
+enum { MAP_QUERY_SHARED = 8, MAP_QUERY_NEXT = 16 };
 #define MAP_QUERY_RIGHTS 7u /* as PROT_READ, PROT_WRITE, PROT_EXEC */
 
 int proc_maps_open(struct proc_maps *maps, pid_t pid)
@@ -65,7 +65,7 @@ static void line_parse(char *line, struct proc_mapping *out)
 		memcpy(out->name, rest, n);
 }
 
-int proc_maps_next(struct proc_maps *maps, uint64_t at, struct proc_mapping *out)
+static int line_next(struct proc_maps *maps, uint64_t at, struct proc_mapping *out)
 {
 	char line[512];
 
@@ -81,9 +81,11 @@ int proc_maps_next(struct proc_maps *maps, uint64_t at, struct proc_mapping *out
 	return 0;
 }
 
-static int mapping_query(int fd, uint64_t at, struct proc_mapping *out)
+/* `flags`: MAP_QUERY_NEXT, or 0. */
+static int mapping_query(int fd, uint64_t at, uint64_t flags, struct proc_mapping *out)
 {
 	struct map_query q = {.size = sizeof(q),
+			      .query_flags = flags,
 			      .query_addr = at,
 			      .name_size = sizeof(out->name),
 			      .name_addr = (uintptr_t)out->name};
@@ -92,7 +94,7 @@ static int mapping_query(int fd, uint64_t at, struct proc_mapping *out)
 	int err = ioctl(fd, MAP_QUERY, &q) < 0 ? -errno : 0;
 
 	if (err == -ENAMETOOLONG) {
-		q = (struct map_query){.size = sizeof(q), .query_addr = at};
+		q = (struct map_query){.size = sizeof(q), .query_flags = flags, .query_addr = at};
 		err = ioctl(fd, MAP_QUERY, &q) < 0 ? -errno : 0;
 		out->name[0] = 0;
 	}
@@ -113,12 +115,20 @@ static int mapping_query(int fd, uint64_t at, struct proc_mapping *out)
 
 int proc_maps_find(struct proc_maps *maps, uint64_t at, bool lines, struct proc_mapping *out)
 {
-	int err = maps->by_lines ? -ENOTTY : mapping_query(maps->fd, at, out);
+	int err = maps->by_lines ? -ENOTTY : mapping_query(maps->fd, at, 0, out);
 
 	if (!err || err == -ENOENT)
 		return err;
 	if (!maps->by_lines && !lines)
 		return -EOPNOTSUPP;
-	err = proc_maps_next(maps, at, out);
+	err = line_next(maps, at, out);
 	return err || out->start <= at ? err : -ENOENT;
+}
+
+int proc_maps_next(struct proc_maps *maps, uint64_t at, struct proc_mapping *out)
+{
+	int err = maps->by_lines ? -ENOTTY : mapping_query(maps->fd, at, MAP_QUERY_NEXT, out);
+
+	/* Other errors are also those of a process that has no memory any more. */
+	return !err || err == -ENOENT ? err : line_next(maps, at, out);
 }

@@ -46,8 +46,8 @@ void proc_maps_close(struct proc_maps *maps);
  */
 int proc_maps_find(struct proc_maps *maps, uint64_t at, bool lines, struct proc_mapping *out);
 
-/* The first mapping that ends above `at`, which rises from call to call, by the lines. 0; -ENOENT:
- * there is none; -EOPNOTSUPP: they can't be read. */
+/* The first mapping that ends above `at`, which rises from call to call. 0; -ENOENT: there is none;
+ * -EOPNOTSUPP: the kernel can't say, and the lines can't be read. */
 int proc_maps_next(struct proc_maps *maps, uint64_t at, struct proc_mapping *out);
 
 #endif

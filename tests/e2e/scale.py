@@ -48,9 +48,8 @@ def main():
     for mode in ("self", "peer"):
         suite.case(f"{qps} QPs, {mode}", works, stage, MANYQPS, "-n", qps, "-m", mode, seconds=60)
     regions, pairs = (100000, 50000) if not SANITIZE else (10000, 5000)
-    # Where memory is converted (tests/suite-on) each of the processes converts a thousand pages.
     suite.case(f"{regions} regions, {pairs} QPs, 5 processes", works, stage, MANYOBJECTS,
-               "-m", regions, "-q", pairs, seconds=270)
+               "-m", regions, "-q", pairs, seconds=90)
     suite.case(f"{processes} processes", works, stage, MANYPROCS, "-n", processes, "-k", 6,
                "-r", 2, seconds=90)
     kept = 1000 if not SANITIZE else 200

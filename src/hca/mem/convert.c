@@ -101,6 +101,8 @@ static bool private_find(struct proc_maps *maps, uintptr_t *start, uintptr_t *en
 	return true;
 }
 
+#define CONVERTED_MUCH "too much memory was converted"
+
 /* Converts pages that may be converted, in a quiet moment. False: the system has refused a part of
  * it. */
 static bool pages_convert(uintptr_t start, const struct part *part) REQUIRES(convert_lock)
@@ -124,10 +126,12 @@ static const char *pages_convert_quietly(const struct hca *hca, uintptr_t start,
 	uint64_t at = convert_file.next + (start & (HUGE_BYTES - 1)), length = end - start;
 	struct part part = {at, at + length, at + length + PART_GAP};
 	sigset_t old;
-	const char *why = pages_refuse(hca, start, end);
+	const char *why = NULL;
 
 	if (convert_file.count == PARTS || length > FILE_BYTES / 4 || part.gap_end > FILE_BYTES / 2)
-		why = "too much memory was converted";
+		why = CONVERTED_MUCH;
+	if (!why)
+		why = pages_refuse(hca, start, end);
 	if (!why)
 		why = quiet_begin(&old);
 	if (why)
@@ -186,9 +190,13 @@ static const char *held_by_patiently(void)
 	return why;
 }
 
-/* What must be so for any memory. NULL, or why it isn't. */
+/* What must be so for any memory. NULL, or why it isn't. The limit comes first: a program that
+ * registers thousands of buffers reaches it, and each look takes longer the more mappings there
+ * are. */
 static const char *convert_prepare(const struct mr *mr) REQUIRES(convert_lock)
 {
+	if (convert_file.count == PARTS)
+		return CONVERTED_MUCH;
 	if (mr->access & IBV_ACCESS_MW_BIND)
 		return "windows may be bound to it";
 	if (!memory_overcommits())

@@ -97,7 +97,7 @@ void file_sweep(void) REQUIRES(convert_lock)
 {
 	uint64_t from = 0;
 
-	if (convert_file.unsure || !file_is_open())
+	if (!convert_file.detached || convert_file.unsure || !file_is_open())
 		return;
 	for (unsigned int i = 0; i < convert_file.count; i++) {
 		file_punch(from, convert_file.part[i].at);

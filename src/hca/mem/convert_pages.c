@@ -203,6 +203,7 @@ static bool part_detach(uintptr_t start, uint64_t length, uint64_t at, int prot)
 {
 	unsigned int marks = quiet_marks(start, convert_file.marked);
 
+	convert_file.detached = true;
 	if (!file_map((void *)start, length, at, prot, MAP_PRIVATE))
 		return false;
 	marks_set((void *)start, length, marks);

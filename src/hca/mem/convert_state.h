@@ -44,7 +44,8 @@ struct convert_file {
 	unsigned int marks; /* of the pages that are being converted (quiet.h) */
 	bool marked;	    /* some converted pages may have marks of madvise() */
 	uint64_t piece[PIECE / sizeof(uint64_t)]; /* the bytes that are in no page meanwhile */
-	bool unsure; /* pages of the file may still be needed where no part is */
+	bool unsure;   /* pages of the file may still be needed where no part is */
+	bool detached; /* private memory was mapped from the file, as part_detach() does */
 	struct reserve reserve;
 };
 extern struct convert_file convert_file GUARDED_BY(convert_lock);

@@ -327,13 +327,16 @@ struct plain_walk {
 	uintptr_t mapping_end;
 };
 
-/* A mapping's first line in smaps. */
+/* A mapping's first line in smaps begins with its address; others, of which there are two dozen,
+ * with a word that has a capital. */
 static void walk_mapping(struct plain_walk *walk, const char *line)
 {
 	unsigned long start, end, offset, inode;
 	char rights[5] = "";
 	int name = 0;
 
+	if (*line >= 'A' && *line <= 'Z')
+		return;
 	if (sscanf(line, "%lx-%lx %4s %lx %*x:%*x %lu %n", &start, &end, rights, &offset, &inode,
 		   &name) < 5)
 		return;
