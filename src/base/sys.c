@@ -90,6 +90,12 @@ int sys_connect(int fd, const struct sockaddr *to, unsigned int size)
 	return (int)syscall(SYS_connect, fd, to, size);
 }
 
+ssize_t sys_sendto(int fd, const void *bytes, size_t size, int flags, const struct sockaddr *to,
+		   unsigned int to_size)
+{
+	return syscall(SYS_sendto, fd, bytes, size, flags, to, to_size);
+}
+
 ssize_t sys_sendmsg(int fd, const struct msghdr *message, int flags)
 {
 	return syscall(SYS_sendmsg, fd, message, flags);

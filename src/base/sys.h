@@ -36,6 +36,8 @@ int sys_open(const char *path, int flags, ...);
 int sys_openat(int dir, const char *path, int flags, ...);
 int sys_close(int fd);
 int sys_connect(int fd, const struct sockaddr *to, unsigned int size); /* a socklen_t */
+ssize_t sys_sendto(int fd, const void *bytes, size_t size, int flags, const struct sockaddr *to,
+		   unsigned int to_size); /* a socklen_t */
 ssize_t sys_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t sys_recvmsg(int fd, struct msghdr *message, int flags);
 int sys_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,

@@ -246,6 +246,16 @@ bool net_socket_cannot_cut(int err)
 
 /* ------------------------------------------------------------------ sending */
 
+/* A message that names its destination only needs no struct msghdr, which the kernel would copy and
+ * check: 50 to 100 ns. */
+static ssize_t socket_send_message(int fd, const struct msghdr *m)
+{
+	if (likely(!m->msg_controllen))
+		return sys_sendto(fd, m->msg_iov->iov_base, m->msg_iov->iov_len, 0, m->msg_name,
+				  m->msg_namelen);
+	return sys_sendmsg(fd, m, 0);
+}
+
 static int socket_send(struct net_socket *s, const struct net_path *path, uint8_t *at,
 		       uint32_t size, uint32_t segment)
 {
@@ -264,7 +274,7 @@ static int socket_send(struct net_socket *s, const struct net_path *path, uint8_
 	if (!right)
 		*(uint16_t *)control_add(&c, SOL_UDP, UDP_SEGMENT, sizeof(uint16_t)) =
 			(uint16_t)segment;
-	if (unlikely(sys_sendmsg(s->fd, &c.message, 0) < 0))
+	if (unlikely(socket_send_message(s->fd, &c.message) < 0))
 		return errno;
 	if (!right)
 		socket_note_segment(s, (uint16_t)segment);

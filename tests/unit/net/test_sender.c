@@ -2,7 +2,7 @@
 /*
  * A full socket: no call of the sender waits, kept packets are sent in order once the socket can be
  * written to, paths with other sockets continue, and packets that can't be kept are dropped and
- * counted. The test replaces the kernel's part (sendmsg, and any wait).
+ * counted. The test replaces the kernel's part (sendmsg() and sendto(), and any wait).
  */
 #include <errno.h>
 #include <poll.h>
@@ -49,6 +49,20 @@ ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *message, int flags)
 	for (size_t at = 0; at < all->iov_len; at += SIZE + WIRE_ICRC)
 		sent[sent_count++] = ((const uint8_t *)all->iov_base)[at];
 	return (ssize_t)all->iov_len;
+}
+
+ssize_t __wrap_sys_sendto(int fd, const void *bytes, size_t size, int flags,
+			  const struct sockaddr *to, unsigned int to_size);
+ssize_t __wrap_sys_sendto(int fd, const void *bytes, size_t size, int flags,
+			  const struct sockaddr *to, unsigned int to_size)
+{
+	struct iovec all = {(void *)(uintptr_t)bytes, size};
+	const struct msghdr message = {.msg_name = (void *)(uintptr_t)to,
+				       .msg_namelen = to_size,
+				       .msg_iov = &all,
+				       .msg_iovlen = 1};
+
+	return __wrap_sys_sendmsg(fd, &message, flags);
 }
 
 int __wrap_sys_poll(struct pollfd *fds, nfds_t count, int ms);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What a send names in its control messages, and what its socket has as defaults instead. The test
- * replaces sendmsg(); options are set on real sockets.
+ * replaces sendmsg() and sendto(); options are set on real sockets.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -105,6 +105,20 @@ ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *message, int flags)
 		return -1;
 	}
 	return (ssize_t)m->msg_iov->iov_len;
+}
+
+ssize_t __wrap_sys_sendto(int fd, const void *bytes, size_t size, int flags,
+			  const struct sockaddr *to, unsigned int to_size);
+ssize_t __wrap_sys_sendto(int fd, const void *bytes, size_t size, int flags,
+			  const struct sockaddr *to, unsigned int to_size)
+{
+	struct iovec all = {(void *)(uintptr_t)bytes, size};
+	const struct msghdr message = {.msg_name = (void *)(uintptr_t)to,
+				       .msg_namelen = to_size,
+				       .msg_iov = &all,
+				       .msg_iovlen = 1};
+
+	return __wrap_sys_sendmsg(fd, &message, flags);
 }
 
 /* ------------------------------------------------------------------ one socket */
