@@ -73,10 +73,20 @@ static void uc_receive_short(struct rig *rig)
 
 /* A datagram's packet type ------------------------------------------------------------------- */
 
-/* A sends one datagram through a GID of the table, B checks its completion. */
+enum { ROCE_V2_IPV6 = 9, ROCE_V2_IPV4 = 10, CLASS = 0x48 };
+
+/* The traffic class in a GRH, in whose second half an IPv4 header is. */
+static uint8_t class_of(const uint8_t *grh, uint8_t type)
+{
+	return type == ROCE_V2_IPV4 ? grh[21] : (uint8_t)(grh[0] << 4 | grh[1] >> 4);
+}
+
+/* A sends one datagram through a GID of the table, B checks its completion and its GRH. */
 static void packet_type_is(struct end *end, int index, uint8_t wanted)
 {
-	struct ibv_ah_attr to = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = index}};
+	struct ibv_ah_attr to = {.is_global = 1,
+				 .port_num = 1,
+				 .grh = {.sgid_index = index, .traffic_class = CLASS}};
 	struct ibv_ah *usual = end->ah;
 
 	if (end->rig->role == RIG_B)
@@ -84,6 +94,7 @@ static void packet_type_is(struct end *end, int index, uint8_t wanted)
 	rig_sync(end->rig);
 	if (end->rig->role == RIG_B) {
 		CHECK_EQ(end->rig, wc_expect(end, end->rcq, RECEIVE, IBV_WC_SUCCESS).sl, wanted);
+		CHECK_EQ(end->rig, class_of(end->buf, wanted), CLASS);
 		return;
 	}
 	OK(end->rig, ibv_query_gid(end->rig->ctx, 1, index, &to.grh.dgid));
@@ -96,7 +107,6 @@ static void packet_type_is(struct end *end, int index, uint8_t wanted)
 static void ud_packet_type(struct rig *rig)
 {
 	static const uint8_t mapped[12] = {[10] = 0xff, 0xff}, none[16];
-	enum { ROCE_V2_IPV6 = 9, ROCE_V2_IPV4 = 10 };
 	unsigned int of_ipv4 = 0, of_ipv6 = 0;
 	union ibv_gid gid;
 	struct end end;

@@ -67,6 +67,8 @@ static int datagram_connect(struct qp *qp, const struct route *route) REQUIRES(q
 		if (!qp->ways)
 			return ENOMEM;
 	}
+	if (qp->hca->roce)
+		roce_hear_class(qp->hca->roce); /* receivers are told it, in the GRH */
 	int err = datagram_inbox_make(qp);
 
 	if (err) {

@@ -580,6 +580,8 @@ static struct capture *capture_make(struct hca *hca)
 static void switch_on(struct hca *hca, struct capture *c)
 {
 	if (hca->roce) {
+		if (c)
+			roce_hear_class(hca->roce);
 		atomic_store(&hca->roce->tx.tap, c ? &c->net : NULL);
 		atomic_store(&hca->roce->rx.tap, c ? &c->net : NULL);
 	}

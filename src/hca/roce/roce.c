@@ -65,6 +65,8 @@ int roce_make(struct hca *hca)
 	roce->hca = hca;
 	lock_init(&roce->tx_lock, RANK_ROCE_TX);
 	lock_init(&roce->list_lock, RANK_ROCE_LIST);
+	lock_bias(&roce->tx_lock);
+	lock_bias(&roce->list_lock);
 	list_init(&roce->ready);
 	list_init(&roce->parked);
 	list_init(&roce->waiters);
@@ -85,9 +87,16 @@ int roce_make(struct hca *hca)
 		roce_free(roce);
 		return err;
 	}
+	net_receiver_class(&roce->rx, false);
 	hca->roce = roce;
 	counters_attach(hca);
 	return 0;
+}
+
+void roce_hear_class(struct roce *roce)
+{
+	if (!atomic_exchange_explicit(&roce->hears_class, true, memory_order_relaxed))
+		net_receiver_class(&roce->rx, true);
 }
 
 void roce_unmake(struct hca *hca)
@@ -118,6 +127,7 @@ void roce_leave(struct hca *hca)
 	atomic_store_explicit(&roce->heir_count, 0, memory_order_relaxed);
 	atomic_store(&roce->socket, ROCE_LEFT);
 	atomic_store(&roce->has_ready, 0);
+	atomic_store_explicit(&roce->ack_waits, NULL, memory_order_relaxed);
 }
 
 /* ------------------------------------------------------------------ sending, and when */
@@ -196,12 +206,12 @@ static void enter_lists(struct roce_qp *w, bool ready, bool timed) REQUIRES(w->q
 	lock_give(&roce->list_lock);
 }
 
-void roce_note(struct roce_qp *w, uint64_t now)
+/* roce_note(); `ready`: the QP has something to send. */
+static void note_if(struct roce_qp *w, bool ready) REQUIRES(w->qp->lock)
 {
 	struct roce *roce = w->qp->hca->roce;
 
-	counters_transport(w);
-	bool ready = tp_ready(roce_tp(w), now) && !roce_entered(&w->ready);
+	ready = ready && !roce_entered(&w->ready);
 	uint64_t deadline = tp_deadline(roce_tp(w));
 	bool timed = deadline != TP_NEVER && !roce_entered(&w->timed);
 
@@ -209,6 +219,27 @@ void roce_note(struct roce_qp *w, uint64_t now)
 		enter_lists(w, ready, timed);
 	if (deadline < atomic_load_explicit(&roce->deadline, memory_order_relaxed))
 		roce_schedule(roce, deadline);
+}
+
+void roce_note(struct roce_qp *w, uint64_t now)
+{
+	counters_transport(w);
+	note_if(w, tp_ready(roce_tp(w), now));
+}
+
+/* The same after packets have come. hca.engine is held. */
+static void note_received(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
+{
+	struct roce *roce = w->qp->hca->roce;
+	enum tp_need need = tp_need(roce_tp(w), now);
+
+	counters_transport(w);
+	if (need == TP_ACKNOWLEDGE && w->patience &&
+	    !atomic_load_explicit(&roce->ack_waits, memory_order_relaxed)) {
+		atomic_store_explicit(&roce->ack_waits, w->qp, memory_order_relaxed);
+		need = TP_NOTHING;
+	}
+	note_if(w, need != TP_NOTHING);
 }
 
 /* The next QP of a batch. A QP that ends takes itself off the batch. */
@@ -241,8 +272,30 @@ static void send_one(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
 	roce_note(w, now);
 }
 
-/* Sends for each ready QP once, and what was held. hca.engine is held, so no QP ends meanwhile. */
-static unsigned int send_ready(struct roce *roce, uint64_t now)
+/* Sends the acknowledgement that waits, if it has waited long enough. Returns how many QPs were
+ * done with. hca.engine is held, so the QP doesn't end meanwhile. */
+static unsigned int send_waiting(struct roce *roce, struct qp *qp, uint64_t now)
+{
+	lock_take(&qp->lock);
+	struct roce_qp *w = qp->roce;
+	bool waits = false;
+
+	if (likely(w)) {
+		lock_assert_held(&w->qp->lock); /* is qp->lock */
+		enum tp_need need = tp_need(roce_tp(w), now);
+
+		waits = need == TP_ACKNOWLEDGE && !goes_now(w, need, now);
+		if (!waits && need != TP_NOTHING)
+			send_one(w, now);
+	}
+	if (!waits)
+		atomic_store_explicit(&roce->ack_waits, NULL, memory_order_relaxed);
+	lock_give(&qp->lock);
+	return !waits;
+}
+
+/* Sends for each QP on `ready` once, and what was held. hca.engine is held. */
+static unsigned int send_listed(struct roce *roce, uint64_t now)
 {
 	struct list batch, *node;
 	struct roce_entry *entry;
@@ -265,6 +318,17 @@ static unsigned int send_ready(struct roce *roce, uint64_t now)
 		lock_give(&w->qp->lock);
 	}
 	return n + roce_resume_datagrams(roce, true);
+}
+
+/* Sends for each ready QP once. hca.engine is held, so no QP ends meanwhile. */
+static unsigned int send_ready(struct roce *roce, uint64_t now)
+{
+	struct qp *waiting = atomic_load_explicit(&roce->ack_waits, memory_order_relaxed);
+	unsigned int done = waiting ? send_waiting(roce, waiting, now) : 0;
+
+	return atomic_load_explicit(&roce->has_ready, memory_order_relaxed)
+		       ? done + send_listed(roce, now)
+		       : done;
 }
 
 static void expire_one(struct roce_qp *w, uint64_t now)
@@ -512,7 +576,7 @@ static void roce_handle_run(struct roce *roce, struct net_packet *run, unsigned 
 
 	if (likely(w && qp->type != IBV_QPT_XRC_RECV)) {
 		lock_assert_held(&w->qp->lock); /* is qp->lock */
-		roce_note(w, roce->now);
+		note_received(w, roce->now);
 	}
 	lock_give(&qp->lock);
 }

@@ -117,6 +117,12 @@ struct roce {
 	struct list held GUARDED_BY(list_lock);	   /* likewise: datagrams wait for more */
 	struct list timed GUARDED_BY(list_lock); /* struct roce_qp.timed: a deadline, or had one */
 	_Atomic uint32_t has_ready;
+	/* The QP whose acknowledgement waits for a message to travel with; NULL: there is none, or
+	 * it is on `ready` as others are. One program that answers another one has it with each
+	 * message, so it takes no list. Stored under hca.engine, or with the QP's lock when the QP
+	 * is disconnected; a QP doesn't end while hca.engine is held. */
+	_Atomic(struct qp *) ack_waits;
+	_Atomic bool hears_class;   /* roce_hear_class() was called */
 	_Atomic uint64_t deadline;  /* ns: no QP's deadline is earlier; TP_NEVER: there is none */
 	_Atomic uint64_t scheduled; /* ns: when the engine thread looks by itself; 0: pollers do */
 	_Atomic enum roce_socket socket;
@@ -232,7 +238,8 @@ static inline bool roce_warm(const struct roce *roce)
 /* Whether some QP has something to send. */
 static inline bool roce_ready(const struct roce *roce)
 {
-	return atomic_load_explicit(&roce->has_ready, memory_order_relaxed);
+	return atomic_load_explicit(&roce->has_ready, memory_order_relaxed) ||
+	       atomic_load_explicit(&roce->ack_waits, memory_order_relaxed);
 }
 
 static inline bool roce_busy(const struct roce *roce)
@@ -241,6 +248,10 @@ static inline bool roce_busy(const struct roce *roce)
 }
 
 /* ---- without locks */
+/* From now on packets come with their traffic class. It is needed where a router may have marked
+ * them (ECN), by datagrams, whose receivers are told it, and by captures. Programs that talk to
+ * their own host by connected QPs do without. */
+void roce_hear_class(struct roce *roce);
 /* Whether this process has the socket of that slot. */
 bool roce_inherits(struct roce *roce, uint32_t slot);
 /* Takes over the socket of that slot, whose process has ended. 0 or -errno; `fd` is closed then. */

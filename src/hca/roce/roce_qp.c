@@ -366,6 +366,9 @@ static int roce_connect(struct qp *qp, const struct route *route) REQUIRES(qp->l
 		.pkey = WIRE_PKEY,
 	};
 
+	/* Between an address and itself there is no router. */
+	if (memcmp(w->path.ip.source, w->path.ip.destination, sizeof(w->path.ip.source)) != 0)
+		roce_hear_class(qp->hca->roce);
 	tp_init(roce_tp(w), qp->type, &roce_world, w, w->requests, qp->sq.mask + 1);
 	tp_keep_early(roce_tp(w), w->early);
 	tp_receive_ready(roce_tp(w), &path, &qp->attr);
@@ -430,6 +433,8 @@ static void roce_disconnect(struct qp *qp) REQUIRES(qp->lock)
 	list_del(&w->ready.node);
 	list_del(&w->timed.node);
 	lock_give(&roce->list_lock);
+	if (atomic_load_explicit(&roce->ack_waits, memory_order_relaxed) == qp)
+		atomic_store_explicit(&roce->ack_waits, NULL, memory_order_relaxed);
 	counters_transport(w);
 	qp->roce = NULL;
 	lock_assert_held(&w->qp->lock); /* is qp->lock */

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -234,6 +235,34 @@ static void doubled_icrc(void **state)
 	}
 }
 
+static int option(int fd, int level, int name)
+{
+	int value = -1;
+	socklen_t size = sizeof(value);
+
+	assert_int_equal(getsockopt(fd, level, name, &value, &size), 0);
+	return value;
+}
+
+/* Of a socket for both protocols, both protocols' options. */
+static void the_class_is_asked_for_when_it_is_needed(void **state)
+{
+	int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	struct net_receiver receiver;
+
+	(void)state;
+	if (fd < 0)
+		skip(); /* no IPv6 */
+	assert_int_equal(net_receiver_init(&receiver, fd), 0);
+	for (int asked = 1; asked >= 0; asked--) {
+		net_receiver_class(&receiver, asked);
+		assert_int_equal(option(fd, IPPROTO_IP, IP_RECVTOS), asked);
+		assert_int_equal(option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS), asked);
+	}
+	net_receiver_fini(&receiver);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -241,6 +270,7 @@ int main(void)
 		cmocka_unit_test(long_packets),
 		cmocka_unit_test(bad_packets),
 		cmocka_unit_test(doubled_icrc),
+		cmocka_unit_test(the_class_is_asked_for_when_it_is_needed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
