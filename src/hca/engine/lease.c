@@ -379,6 +379,9 @@ void engine_poll(struct hca *hca, const struct cq *cq)
 		p->fast = p->found_none = false;
 		p->since = 0;
 		p->napping = false;
+		/* The engine thread may be past its last look at what is to be sent. */
+		if (unlikely(asleep) && hca->roce && roce_ready(hca->roce))
+			engine_kick(hca);
 		if (unlikely(asleep) && may_lease(cq) && ++p->found > LEASE_FOUND) {
 			p->found = 0;
 			take_lease(hca, p);

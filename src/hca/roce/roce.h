@@ -119,8 +119,7 @@ struct roce {
 	_Atomic uint32_t has_ready;
 	/* The QP whose acknowledgement waits for a message to travel with; NULL: there is none, or
 	 * it is on `ready` as others are. One program that answers another one has it with each
-	 * message, so it takes no list. Stored under hca.engine, or with the QP's lock when the QP
-	 * is disconnected; a QP doesn't end while hca.engine is held. */
+	 * message, so it takes no list. Stored under hca.engine, while which is held no QP ends. */
 	_Atomic(struct qp *) ack_waits;
 	_Atomic bool hears_class;   /* roce_hear_class() was called */
 	_Atomic uint64_t deadline;  /* ns: no QP's deadline is earlier; TP_NEVER: there is none */
