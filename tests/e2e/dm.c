@@ -278,8 +278,10 @@ static void dm_imported(struct rig *rig)
 	CHECK_EQ(rig, ibv_free_dm(dm), EBUSY);
 	ibv_unimport_dm(same);
 	OK(rig, ibv_dereg_mr(mr));
+	uint32_t handle = dm->handle;
+
 	OK(rig, ibv_free_dm(dm));
-	CHECK(rig, !ibv_import_dm(ctx, dm->handle));
+	CHECK(rig, !ibv_import_dm(ctx, handle));
 	OK(rig, ibv_dealloc_pd(pd));
 	OK(rig, ibv_close_device(ctx));
 }

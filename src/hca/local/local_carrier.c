@@ -140,6 +140,21 @@ void local_flush_acks(struct hca *hca) REQUIRES(hca->engine)
 	}
 }
 
+/* Not analysed: the lock is taken by a function that the caller has named. */
+void local_flush_acks_by(struct hca *hca, bool (*take)(struct lock *lock)) NO_THREAD_SAFETY_ANALYSIS
+{
+	struct list *node;
+
+	while ((node = list_pop(&hca->acks))) {
+		struct local_conn *conn = container_of(node, struct local_conn, ack_node);
+
+		if (!local_qp_owes(&conn->core) || !take(&conn->qp->lock))
+			continue;
+		local_qp_flush_ack(&conn->core);
+		lock_give(&conn->qp->lock);
+	}
+}
+
 uint64_t local_scan_receivers(struct hca *hca, uint64_t now) REQUIRES(hca->engine)
 {
 	uint64_t next = UINT64_MAX;

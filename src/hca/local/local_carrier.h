@@ -23,6 +23,9 @@ struct qp;
 unsigned int local_take_records(struct hca *hca, struct link *link, unsigned int most, int *error);
 /* Sends the acknowledgements that no record has carried since the last pass. */
 void local_flush_acks(struct hca *hca);
+/* The same when the process exits (process/exit.c): `take` takes a QP's lock, or gives up; then
+ * that QP's acknowledgement isn't sent. */
+void local_flush_acks_by(struct hca *hca, bool (*take)(struct lock *lock));
 /* Handles timers of messages that wait for a receive, and acknowledges what they let go on, because
  * no pass may follow. Returns when to look again (ns; UINT64_MAX: never). */
 uint64_t local_scan_receivers(struct hca *hca, uint64_t now);

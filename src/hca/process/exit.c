@@ -5,8 +5,8 @@
 #include <time.h>
 
 #include "base/sys.h"
-#include "hca/engine/engine.h"
 #include "hca/local/link.h"
+#include "hca/local/local_carrier.h"
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/qp.h"
@@ -38,7 +38,8 @@ static bool is_given(struct lock *lock)
 
 /* Whether the calling thread has none of the locks that are taken to acknowledge: a signal handler
  * may have called exit() while this thread was in a call of the library's. Other threads give
- * theirs back. */
+ * theirs back; but not one that waits, with a QP's lock, for a CQ's lock that this thread has. So a
+ * QP's lock is never waited for without end here. The others that are taken come after a CQ's. */
 static bool has_no_lock(struct hca *hca) REQUIRES(hca->engine)
 {
 	list_for_each(node, &hca->links)
@@ -55,9 +56,8 @@ static void acknowledge_to_hosts(struct hca *hca) REQUIRES(hca->engine)
 	for (uint32_t i = 0; hca->roce && i < LIMIT_QPS_PER_SLOT; i++) {
 		struct qp *qp = hca->qps[i];
 
-		if (!qp)
+		if (!qp || !take_patiently(&qp->lock))
 			continue;
-		lock_take(&qp->lock);
 		struct roce_qp *w = qp->roce;
 
 		if (w) {
@@ -73,7 +73,7 @@ void exit_acknowledge(struct hca *hca)
 	if (!take_patiently(&hca->engine))
 		return;
 	if (has_no_lock(hca)) {
-		engine_acknowledge(hca);
+		local_flush_acks_by(hca, take_patiently);
 		acknowledge_to_hosts(hca);
 	}
 	lock_give(&hca->engine);
