@@ -95,7 +95,6 @@ static void datagram_disconnect(struct qp *qp) REQUIRES(qp->lock)
 {
 	link_unwait(qp);
 	roce_unwait(qp);
-	qp_timer_stop(qp);
 	datagram_inbox_free(qp);
 	ways_free(qp->ways);
 	qp->ways = NULL;

@@ -230,6 +230,7 @@ void stand_in_end(struct stand_in *si)
 	xrc_wire_drop(si);
 	si->qp.carrier->disconnect(&si->qp);
 	si->qp.carrier = &carrier_none;
+	qp_timer_stop(&si->qp);
 	lock_give(&si->qp.lock);
 	stand_in_free(si);
 }

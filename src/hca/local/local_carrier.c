@@ -226,7 +226,6 @@ static void local_disconnect(struct qp *qp) REQUIRES(qp->lock)
 	list_del(&conn->rnr_node);
 	list_del(&qp->srq_wait);
 	link_unwait(qp);
-	qp_timer_stop(qp);
 	qp->local = NULL;
 	local_conn_free(conn);
 }

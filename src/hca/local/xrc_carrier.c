@@ -151,7 +151,6 @@ static void xrc_disconnect(struct qp *qp) REQUIRES(qp->lock)
 	struct local_conn *conn = qp->xrc->first, *next;
 
 	link_unwait(qp);
-	qp_timer_stop(qp);
 	qp->local = NULL;
 	for (; conn; conn = next) {
 		next = conn->next;

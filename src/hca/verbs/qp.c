@@ -543,6 +543,8 @@ static void qp_disconnect(struct qp *qp) REQUIRES(qp->lock)
 {
 	qp->carrier->disconnect(qp);
 	qp->carrier = &carrier_none;
+	/* Not by the carrier: a limit of the rate watches the QP, too. */
+	qp_timer_stop(qp);
 	qp->starved = false;
 	if (unlikely(qp->tagged != NULL))
 		tagged_flush(qp);
