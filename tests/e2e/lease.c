@@ -161,9 +161,10 @@ static void own_completions(struct rig *rig)
 		for (uint64_t i = 0; i < ROUNDS || now_ms() < begun + LONG_MS; i++) {
 			OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, i, 0, 8, 0));
 			wc_expect(&end, end.scq, i, IBV_WC_SUCCESS);
+			naps = 0; /* a completion that the peer sends may be waited for asleep */
 			poll_in_vain(&end, EMPTY_POLLS);
+			CHECK_EQ(rig, naps, 0);
 		}
-		CHECK_EQ(rig, naps, 0);
 	}
 	rig_sync(rig);
 	end_close(&end);
