@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "net/sender.h"
+#include "played_sends.h"
 #include "wire/ip.h"
 
 enum { SIZE = 1000, SENT_MAX = 4096 };
@@ -30,7 +31,6 @@ static unsigned int sent_count, waits, waits_asked;
 static unsigned int asked_for; /* the socket that wait() named last */
 static bool can_wait;
 
-ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *message, int flags)
 {
 	const struct iovec *all = message->msg_iov;
@@ -49,20 +49,6 @@ ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *message, int flags)
 	for (size_t at = 0; at < all->iov_len; at += SIZE + WIRE_ICRC)
 		sent[sent_count++] = ((const uint8_t *)all->iov_base)[at];
 	return (ssize_t)all->iov_len;
-}
-
-ssize_t __wrap_sys_sendto(int fd, const void *bytes, size_t size, int flags,
-			  const struct sockaddr *to, unsigned int to_size);
-ssize_t __wrap_sys_sendto(int fd, const void *bytes, size_t size, int flags,
-			  const struct sockaddr *to, unsigned int to_size)
-{
-	struct iovec all = {(void *)(uintptr_t)bytes, size};
-	const struct msghdr message = {.msg_name = (void *)(uintptr_t)to,
-				       .msg_namelen = to_size,
-				       .msg_iov = &all,
-				       .msg_iovlen = 1};
-
-	return __wrap_sys_sendmsg(fd, &message, flags);
 }
 
 int __wrap_sys_poll(struct pollfd *fds, nfds_t count, int ms);

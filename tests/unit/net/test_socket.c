@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "net/socket.h"
+#include "played_sends.h"
 
 /* ------------------------------------------------------------------ the kernel, played */
 
@@ -83,7 +84,6 @@ static int name_control(const struct cmsghdr *c)
 	}
 }
 
-ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *message, int flags)
 {
 	struct msghdr *m = (struct msghdr *)message;
@@ -105,20 +105,6 @@ ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *message, int flags)
 		return -1;
 	}
 	return (ssize_t)m->msg_iov->iov_len;
-}
-
-ssize_t __wrap_sys_sendto(int fd, const void *bytes, size_t size, int flags,
-			  const struct sockaddr *to, unsigned int to_size);
-ssize_t __wrap_sys_sendto(int fd, const void *bytes, size_t size, int flags,
-			  const struct sockaddr *to, unsigned int to_size)
-{
-	struct iovec all = {(void *)(uintptr_t)bytes, size};
-	const struct msghdr message = {.msg_name = (void *)(uintptr_t)to,
-				       .msg_namelen = to_size,
-				       .msg_iov = &all,
-				       .msg_iovlen = 1};
-
-	return __wrap_sys_sendmsg(fd, &message, flags);
 }
 
 /* ------------------------------------------------------------------ one socket */
