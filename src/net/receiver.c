@@ -46,13 +46,13 @@ void net_receiver_fini(struct net_receiver *receiver)
 /* ------------------------------------------------------------------ beside a datagram */
 
 /* A socket for IPv4 only has no IPv6 options. */
-void net_receiver_class(const struct net_receiver *receiver, bool asked)
+void net_receiver_class(int fd, bool asked)
 {
 	int value = asked;
 
-	if (setsockopt(receiver->fd, IPPROTO_IP, IP_RECVTOS, &value, sizeof(value)) < 0)
+	if (setsockopt(fd, IPPROTO_IP, IP_RECVTOS, &value, sizeof(value)) < 0)
 		log_debug("IP_RECVTOS: %s", strerror(errno));
-	setsockopt(receiver->fd, IPPROTO_IPV6, IPV6_RECVTCLASS, &value, sizeof(value));
+	setsockopt(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, &value, sizeof(value));
 }
 
 static void gid_map_ipv4(uint8_t *gid, const struct in_addr *address)

@@ -77,9 +77,10 @@ struct net_receiver {
 int net_receiver_init(struct net_receiver *receiver, int fd);
 void net_receiver_fini(struct net_receiver *receiver);
 
-/* Whether the kernel is asked for each datagram's traffic class (else it counts as 0), which takes
- * it 80 ns. Any thread. */
-void net_receiver_class(const struct net_receiver *receiver, bool asked);
+/* Whether the kernel is asked for the traffic class of each datagram that comes to the socket `fd`
+ * (else it counts as 0), which takes it 80 ns. Any thread: not by a receiver, whose `fd` belongs to
+ * its caller. */
+void net_receiver_class(int fd, bool asked);
 
 /*
  * Passes what is queued now to `handler`, some hundred KiB at most. Returns how many packets there

@@ -87,7 +87,7 @@ int roce_make(struct hca *hca)
 		roce_free(roce);
 		return err;
 	}
-	net_receiver_class(&roce->rx, false);
+	net_receiver_class(hca->roce_fd, false);
 	hca->roce = roce;
 	counters_attach(hca);
 	return 0;
@@ -96,7 +96,7 @@ int roce_make(struct hca *hca)
 void roce_hear_class(struct roce *roce)
 {
 	if (!atomic_exchange_explicit(&roce->hears_class, true, memory_order_relaxed))
-		net_receiver_class(&roce->rx, true);
+		net_receiver_class(roce->hca->roce_fd, true);
 }
 
 void roce_unmake(struct hca *hca)
@@ -255,20 +255,25 @@ static struct roce_entry *roce_batch_next(struct roce *roce, struct list *batch)
 	return entry;
 }
 
-/* Sends for one QP, within its quota. */
+/* Sends what a QP needs to send (goes_now()), within its quota. */
+static void send_needed(struct roce_qp *w, enum tp_need need, uint64_t now) REQUIRES(w->qp->lock)
+{
+	if (need == TP_ACKNOWLEDGE) {
+		w->patience -= w->ack_due && w->patience; /* its wait expired */
+		w->ack_sent_at = now;
+		w->ack_due = 0;
+	}
+	roce_transmit(w, now);
+	roce_continue(w);
+}
+
+/* Sends for one QP. */
 static void send_one(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
 {
 	enum tp_need need = tp_need(roce_tp(w), now);
 
-	if (need != TP_NOTHING && goes_now(w, need, now)) {
-		if (need == TP_ACKNOWLEDGE) {
-			w->patience -= w->ack_due && w->patience; /* its wait expired */
-			w->ack_sent_at = now;
-			w->ack_due = 0;
-		}
-		roce_transmit(w, now);
-		roce_continue(w);
-	}
+	if (need != TP_NOTHING && goes_now(w, need, now))
+		send_needed(w, need, now);
 	roce_note(w, now);
 }
 
@@ -285,8 +290,10 @@ static unsigned int send_waiting(struct roce *roce, struct qp *qp, uint64_t now)
 		enum tp_need need = tp_need(roce_tp(w), now);
 
 		waits = need == TP_ACKNOWLEDGE && !goes_now(w, need, now);
-		if (!waits && need != TP_NOTHING)
-			send_one(w, now);
+		if (!waits && need != TP_NOTHING) {
+			send_needed(w, need, now);
+			roce_note(w, now);
+		}
 	}
 	if (!waits)
 		atomic_store_explicit(&roce->ack_waits, NULL, memory_order_relaxed);
