@@ -81,9 +81,12 @@ static int line_next(struct proc_maps *maps, uint64_t at, struct proc_mapping *o
 	return 0;
 }
 
-/* `flags`: MAP_QUERY_NEXT, or 0. */
-static int mapping_query(int fd, uint64_t at, uint64_t flags, struct proc_mapping *out)
+/* `flags`: MAP_QUERY_NEXT, or 0. -ENOTTY: the lines are needed. */
+static int mapping_query(const struct proc_maps *maps, uint64_t at, uint64_t flags,
+			 struct proc_mapping *out)
 {
+	if (maps->by_lines)
+		return -ENOTTY;
 	struct map_query q = {.size = sizeof(q),
 			      .query_flags = flags,
 			      .query_addr = at,
@@ -91,11 +94,11 @@ static int mapping_query(int fd, uint64_t at, uint64_t flags, struct proc_mappin
 			      .name_addr = (uintptr_t)out->name};
 
 	out->name[0] = 0;
-	int err = ioctl(fd, MAP_QUERY, &q) < 0 ? -errno : 0;
+	int err = ioctl(maps->fd, MAP_QUERY, &q) < 0 ? -errno : 0;
 
 	if (err == -ENAMETOOLONG) {
 		q = (struct map_query){.size = sizeof(q), .query_flags = flags, .query_addr = at};
-		err = ioctl(fd, MAP_QUERY, &q) < 0 ? -errno : 0;
+		err = ioctl(maps->fd, MAP_QUERY, &q) < 0 ? -errno : 0;
 		out->name[0] = 0;
 	}
 	if (err)
@@ -115,7 +118,7 @@ static int mapping_query(int fd, uint64_t at, uint64_t flags, struct proc_mappin
 
 int proc_maps_find(struct proc_maps *maps, uint64_t at, bool lines, struct proc_mapping *out)
 {
-	int err = maps->by_lines ? -ENOTTY : mapping_query(maps->fd, at, 0, out);
+	int err = mapping_query(maps, at, 0, out);
 
 	if (!err || err == -ENOENT)
 		return err;
@@ -127,7 +130,7 @@ int proc_maps_find(struct proc_maps *maps, uint64_t at, bool lines, struct proc_
 
 int proc_maps_next(struct proc_maps *maps, uint64_t at, struct proc_mapping *out)
 {
-	int err = maps->by_lines ? -ENOTTY : mapping_query(maps->fd, at, MAP_QUERY_NEXT, out);
+	int err = mapping_query(maps, at, MAP_QUERY_NEXT, out);
 
 	/* Other errors are also those of a process that has no memory any more. */
 	return !err || err == -ENOENT ? err : line_next(maps, at, out);

@@ -228,9 +228,7 @@ void stand_in_end(struct stand_in *si)
 	list_del(&si->node);
 	lock_take(&si->qp.lock);
 	xrc_wire_drop(si);
-	si->qp.carrier->disconnect(&si->qp);
-	si->qp.carrier = &carrier_none;
-	qp_timer_stop(&si->qp);
+	qp_disconnect(&si->qp);
 	lock_give(&si->qp.lock);
 	stand_in_free(si);
 }

@@ -538,8 +538,7 @@ void qp_drained(struct qp *qp)
 	async_qp(qp, IBV_EVENT_SQ_DRAINED);
 }
 
-/* Takes the QP off every list. hca.engine and qp.lock are held. */
-static void qp_disconnect(struct qp *qp) REQUIRES(qp->lock)
+void qp_disconnect(struct qp *qp)
 {
 	qp->carrier->disconnect(qp);
 	qp->carrier = &carrier_none;

@@ -252,6 +252,9 @@ uint32_t qp_number(const struct qp *qp);
 void qp_publish(struct qp *qp) REQUIRES(qp->lock);
 /* Moves the QP to the error state: flushes both queues; raises `event` unless it is negative. */
 void qp_fail(struct qp *qp, int event) REQUIRES(qp->lock);
+/* The QP's connection ends: takes the QP off every list, and its carrier from it. hca.engine is
+ * held. */
+void qp_disconnect(struct qp *qp) REQUIRES(qp->lock);
 /* SQD: the last request under way has completed. Raises the event that the program asked for,
  * once. */
 void qp_drained(struct qp *qp) REQUIRES(qp->lock);
