@@ -70,7 +70,8 @@ struct cm_id {
 	uint8_t card_mac[6];		      /* its MAC address, when the device was taken */
 	uint8_t gid_index;		      /* likewise, index of path.local */
 	/* The program's options; each may be set in any state, so none is part of it: the address
-	 * may be reused; IPv6 only; the program has chosen that (else it is the host's default);
+	 * may be reused; its own family only; the program has chosen that (else it is so for IPv4,
+	 * and for IPv6 the host's default);
 	 * the program has chosen ack_timeout. */
 	bool reuse, family_only, family_set, has_ack_timeout;
 	uint8_t tos, ack_timeout;

@@ -84,17 +84,19 @@ static int bind_to(struct cm_ports *ports, struct cm_id *id, uint16_t port)
 	return 0;
 }
 
-static bool cm_ids_overlap(const struct cm_id *a, const struct cm_id *b)
+/* Whether the two can't have the same port: -EADDRNOTAVAIL because of a wildcard, -EADDRINUSE
+ * because of the same address, as in Linux. 0: they can. */
+static int cm_ids_overlap(const struct cm_id *a, const struct cm_id *b)
 {
 	uint8_t x[16], y[16];
 
 	if (a->source.any.sa_family != b->source.any.sa_family && a->family_only && b->family_only)
-		return false;
+		return 0;
 	if (cm_address_is_any(&a->source) || cm_address_is_any(&b->source))
-		return true;
+		return -EADDRNOTAVAIL;
 	cm_address_gid(&a->source, x);
 	cm_address_gid(&b->source, y);
-	return !memcmp(x, y, sizeof(x));
+	return memcmp(x, y, sizeof(x)) ? 0 : -EADDRINUSE;
 }
 
 static int cm_binding_check(const struct cm_binding *binding, const struct cm_id *id, bool reuse)
@@ -104,8 +106,10 @@ static int cm_binding_check(const struct cm_binding *binding, const struct cm_id
 
 		if (other == id || (reuse && other->reuse && other->state != ID_LISTEN))
 			continue;
-		if (cm_ids_overlap(id, other))
-			return -EADDRINUSE;
+		int err = cm_ids_overlap(id, other);
+
+		if (err)
+			return err;
 	}
 	return 0;
 }

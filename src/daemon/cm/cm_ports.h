@@ -50,14 +50,15 @@ void cm_ports_fini(struct cm_ports *ports);
 
 /*
  * Gives the identifier the port of its source address; 0: any free one. Returns 0; -EADDRINUSE:
- * another identifier has it, and the two can't share it; -EACCES: the port needs `privileged`;
- * -EADDRNOTAVAIL: none is free; -ENOMEM.
+ * another identifier has the same address and port, and the two can't share it; -EADDRNOTAVAIL:
+ * likewise, and one of the two is bound to all addresses, or no port is free; -EACCES: the port
+ * needs `privileged`; -ENOMEM.
  */
 int cm_ports_bind(struct cm_ports *ports, struct cm_id *id, bool privileged);
 void cm_ports_unbind(struct cm_ports *ports, struct cm_id *id);
 
-/* Checks that an identifier which is about to listen shares its port with no other. Returns 0 or
- * -EADDRINUSE. */
+/* Checks that an identifier which is about to listen shares its port with no other. Returns 0,
+ * -EADDRINUSE or -EADDRNOTAVAIL, as above. */
 int cm_ports_check_listen(const struct cm_id *id);
 
 /* The listener for an IP address and port: one bound to this address before one bound to all. NULL:

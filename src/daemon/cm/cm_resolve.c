@@ -68,7 +68,8 @@ static int bind_id(struct cm_id *id, const union cm_address *address)
 	}
 	if (!id->family_set)
 		id->family_only =
-			address->any.sa_family == AF_INET6 && cm_id_service(id)->ports.v6_only;
+			address->any.sa_family == AF_INET ||
+			(address->any.sa_family == AF_INET6 && cm_id_service(id)->ports.v6_only);
 	int err = cm_address_is_any(address) ? 0 : bind_device(id);
 
 	/* As in Linux: it takes a device when it is resolved. A program (libfabric) sees by that

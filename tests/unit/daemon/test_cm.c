@@ -151,13 +151,20 @@ static int bind_v4(const struct client *c, uint32_t id, uint32_t address, uint16
 	return CM(c, BIND, body);
 }
 
-static int bind_v6(const struct client *c, uint32_t id, uint16_t port)
+static int bind_v6_to(const struct client *c, uint32_t id, const struct in6_addr *address,
+		      uint16_t port)
 {
-	const struct sockaddr_in6 in = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+	const struct sockaddr_in6 in = {
+		.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = *address};
 	struct rdma_ucm_bind body = {.id = id, .addr_size = sizeof(in)};
 
 	memcpy(&body.addr, &in, sizeof(in));
 	return CM(c, BIND, body);
+}
+
+static int bind_v6(const struct client *c, uint32_t id, uint16_t port)
+{
+	return bind_v6_to(c, id, &in6addr_any, port);
 }
 
 static int set_option(const struct client *c, uint32_t id, uint32_t name, const void *value,
@@ -823,9 +830,7 @@ static void test_ports(void **state)
 	assert_int_equal(bind_v4(&c, one, INADDR_ANY, 0), -EINVAL);
 	port = port_of(&c, one);
 	assert_int_not_equal(port, 0);
-	assert_int_equal(bind_v4(&c, two, INADDR_ANY, port), -EADDRINUSE);
-	assert_int_equal(bind_v4(&c, two, INADDR_LOOPBACK, port), -EADDRINUSE);
-	assert_int_equal(bind_v6(&c, two, port), -EADDRINUSE);
+	assert_int_equal(bind_v4(&c, two, INADDR_ANY, port), -EADDRNOTAVAIL);
 	assert_int_equal(bind_v4(&c, other_space, INADDR_ANY, port), 0);
 	assert_int_equal(bind_v4(&c, two, 0x01020304, port), -EADDRNOTAVAIL);
 	destroy(&c, one);
@@ -846,14 +851,94 @@ static void test_ports(void **state)
 	destroy(&c, b);
 	assert_int_equal(CM(&c, LISTEN, body), 0);
 	assert_int_equal(CM(&c, LISTEN, body), -EINVAL);
+	close_client(&c);
+}
 
-	/* Both families of one port are independent. */
-	uint32_t four = new_id(&c, RDMA_PS_TCP, 1), six = new_id(&c, RDMA_PS_TCP, 2);
+/* How an identifier binds a port. */
+enum bound_to { ANY4, LO4, ANY6, LO6, BOUND_TO };
+enum bound_how { PLAIN, ONLY, BOTH, REUSE, LISTENS, BOUND_HOW }; /* BOTH: AFONLY set to 0 */
 
-	assert_int_equal(set_option(&c, four, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)), 0);
-	assert_int_equal(set_option(&c, six, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)), 0);
-	assert_int_equal(bind_v4(&c, four, INADDR_ANY, 0), 0);
-	assert_int_equal(bind_v6(&c, six, port_of(&c, four)), 0);
+static int bind_as(const struct client *c, uint32_t id, enum bound_to to, enum bound_how how,
+		   uint16_t port)
+{
+	const int only = how != BOTH, on = 1;
+	const struct rdma_ucm_listen body = {.id = id};
+	int err = 0;
+
+	if (how == ONLY || how == BOTH)
+		err = set_option(c, id, RDMA_OPTION_ID_AFONLY, &only, sizeof(only));
+	if (!err && (how == REUSE || how == LISTENS))
+		err = set_option(c, id, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on));
+	assert_int_equal(err, 0);
+	switch (to) {
+	case ANY4:
+		err = bind_v4(c, id, INADDR_ANY, port);
+		break;
+	case LO4:
+		err = bind_v4(c, id, INADDR_LOOPBACK, port);
+		break;
+	case ANY6:
+		err = bind_v6_to(c, id, &in6addr_any, port);
+		break;
+	default:
+		err = bind_v6_to(c, id, &in6addr_loopback, port);
+		break;
+	}
+	return err || how != LISTENS ? err : CM(c, LISTEN, body);
+}
+
+/* Whether Linux keeps the identifier to its own family. `v6only`: the host's bindv6only. */
+static bool is_only(enum bound_to to, enum bound_how how, bool v6only)
+{
+	if (how == ONLY || how == BOTH)
+		return how == ONLY;
+	return to == ANY4 || to == LO4 || v6only;
+}
+
+/* What Linux (cma_check_port()) says to the second of two on one port. */
+static int verdict(enum bound_to a, enum bound_how how_a, enum bound_to b, enum bound_how how_b,
+		   bool v6only)
+{
+	bool reuse = how_b == REUSE || how_b == LISTENS;
+
+	/* The first listener shares its port no more, and a second one may not share. */
+	if (reuse && how_a == REUSE && how_b == REUSE)
+		return 0;
+	if ((a < ANY6) != (b < ANY6) && is_only(a, how_a, v6only) && is_only(b, how_b, v6only))
+		return 0;
+	if (a == ANY4 || a == ANY6 || b == ANY4 || b == ANY6)
+		return -EADDRNOTAVAIL;
+	return a == b ? -EADDRINUSE : 0;
+}
+
+/* Each two addresses of each two kinds on one port. */
+static void test_ports_table(void **state)
+{
+	struct client c;
+	unsigned int v6only = 0;
+	FILE *file = fopen("/proc/sys/net/ipv6/bindv6only", "r");
+
+	(void)state;
+	if (file && fscanf(file, "%u", &v6only) != 1)
+		v6only = 0;
+	if (file)
+		fclose(file);
+	open_client(&c);
+	for (int i = 0; i < BOUND_TO * BOUND_TO * BOUND_HOW * BOUND_HOW; i++) {
+		enum bound_to a = i % BOUND_TO, b = i / BOUND_TO % BOUND_TO;
+		enum bound_how how_a = i / BOUND_TO / BOUND_TO % BOUND_HOW;
+		enum bound_how how_b = i / BOUND_TO / BOUND_TO / BOUND_HOW;
+		uint32_t one = new_id(&c, RDMA_PS_TCP, 1), two = new_id(&c, RDMA_PS_TCP, 2);
+
+		assert_int_equal(bind_as(&c, one, a, how_a, 0), 0);
+		int err = bind_as(&c, two, b, how_b, port_of(&c, one));
+
+		if (err != verdict(a, how_a, b, how_b, v6only))
+			fail_msg("address %d kind %d, then address %d kind %d: %d, not %d", a,
+				 how_a, b, how_b, err, verdict(a, how_a, b, how_b, v6only));
+		destroy(&c, one);
+		destroy(&c, two);
+	}
 	close_client(&c);
 }
 
@@ -1379,6 +1464,7 @@ int main(void)
 		cmocka_unit_test(test_migrate),
 		cmocka_unit_test(test_many_events),
 		cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_ports_table),
 		cmocka_unit_test(test_listeners),
 		cmocka_unit_test(test_lengths),
 		cmocka_unit_test(test_unsupported),
