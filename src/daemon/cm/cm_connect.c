@@ -252,6 +252,21 @@ static int accept_request(struct cm_id *id, const struct rdma_ucm_accept *body)
 	return 0;
 }
 
+/* Tells the peer that there will be no connection. */
+static int cm_id_refuse(struct cm_id *id, enum cm_reject reason,
+			const struct cm_private *private_data)
+{
+	int err = id->type == CM_ID_UD
+			  ? cm_sidr_answer(cm_id_machine(id), id->endpoint, CM_SIDR_REJECT, 0, 0,
+					   private_data, now_ms())
+			  : cm_reject(cm_id_machine(id), id->endpoint, reason, private_data,
+				      now_ms());
+
+	if (!err)
+		cm_id_drop_request(id);
+	return err;
+}
+
 int cm_command_accept(struct cm_request *request, void *response)
 {
 	const struct rdma_ucm_accept *body = request->body;
@@ -260,9 +275,14 @@ int cm_command_accept(struct cm_request *request, void *response)
 	(void)response;
 	if (!id || body->reserved || id->state != ID_CONNECT || !id->endpoint)
 		return -EINVAL;
-	if (!body->conn_param.valid)
-		return cm_confirm(cm_id_machine(id), id->endpoint);
-	return accept_request(id, body);
+	int err = body->conn_param.valid ? accept_request(id, body)
+					 : cm_confirm(cm_id_machine(id), id->endpoint);
+
+	/* As in Linux the peer doesn't wait for what failed here. In a state that has nothing to
+	 * refuse (established, ended) this does nothing. */
+	if (err)
+		cm_id_refuse(id, CM_REJECT_CONSUMER, NULL);
+	return err;
 }
 
 /* ------------------------------------------------------------------ the others */
@@ -278,15 +298,7 @@ int cm_command_reject(struct cm_request *request, void *response)
 	if (!id || !id->endpoint ||
 	    (reason != CM_REJECT_CONSUMER && reason != CM_REJECT_VENDOR_OPTION))
 		return -EINVAL;
-	int err = id->type == CM_ID_UD
-			  ? cm_sidr_answer(cm_id_machine(id), id->endpoint, CM_SIDR_REJECT, 0, 0,
-					   &private_data, now_ms())
-			  : cm_reject(cm_id_machine(id), id->endpoint, reason, &private_data,
-				      now_ms());
-
-	if (!err)
-		cm_id_drop_request(id);
-	return err;
+	return cm_id_refuse(id, reason, &private_data);
 }
 
 int cm_command_disconnect(struct cm_request *request, void *response)

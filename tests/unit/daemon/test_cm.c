@@ -374,11 +374,8 @@ static void test_connection(void **state)
 	struct ib_uverbs_qp_attr a;
 
 	assert_int_equal(CM_REPLY(&p.a, INIT_QP_ATTR, early, a), -EINVAL);
-	assert_int_equal(confirm(&p.a, p.active), -EINVAL);
-	assert_int_equal(accept_with(&p.b, p.passive, 2, 197), -EINVAL);
 	last_qpn = 0x87;
 	assert_int_equal(accept_with(&p.b, p.passive, 2, 196), 0);
-	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), -EINVAL);
 	e = expect(p.a.events, REPORT_CONNECT_RESPONSE, 0);
 	assert_int_equal(e.uid, 1);
 	assert_int_equal(e.param.conn.private_data_len, 196);
@@ -447,6 +444,48 @@ static void test_reject(void **state)
 	close_pair(&p);
 }
 
+/* An answer that can't be given is a refusal, so that the peer doesn't wait. Of datagrams, too. */
+static void test_accept_in_vain(void **state)
+{
+	struct pair p;
+	uint16_t port;
+
+	(void)state;
+	open_pair(&p, 10);
+	request(&p);
+	assert_int_equal(accept_with(&p.b, p.passive, 2, 197), -EINVAL); /* 196 fit into a REP */
+	expect(p.a.events, REPORT_REJECTED, 28);
+	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), -EINVAL);
+	destroy(&p.b, p.passive);
+	/* A queue pair that isn't this program's. */
+	request(&p);
+	last_qpn |= 0x1000000;
+	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), -EINVAL);
+	last_qpn &= 0xffffff;
+	expect(p.a.events, REPORT_REJECTED, 28);
+	destroy(&p.b, p.passive);
+	/* Once more, while the peer's confirmation is awaited. */
+	request(&p);
+	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), 0);
+	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), -EINVAL);
+	expect(p.a.events, REPORT_CONNECT_RESPONSE, 0);
+	expect(p.a.events, REPORT_REJECTED, 28);
+	/* A connection isn't harmed. */
+	establish(&p);
+	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), -EINVAL);
+	assert_int_equal(confirm(&p.a, p.active), -EINVAL);
+	assert_false(is_readable(p.a.events, 50));
+	assert_int_equal(disconnect(&p.a, p.active), 0);
+	expect(p.b.events, REPORT_DISCONNECTED, 0);
+	listener(&p.b, RDMA_PS_UDP, 4, &port);
+	assert_int_equal(connect_with(&p.a, resolved(&p.a, RDMA_PS_UDP, 1, port), 0), 0);
+	struct rdma_ucm_event_resp e = expect(p.b.events, REPORT_CONNECT_REQUEST, 0);
+
+	assert_int_equal(accept_with(&p.b, e.id, 2, 137), -EINVAL);
+	expect(p.a.events, REPORT_UNREACHABLE, 2);
+	close_pair(&p);
+}
+
 static void listen_again(struct pair *p)
 {
 	p->listens = new_id(&p->b, RDMA_PS_TCP, 100);
@@ -510,7 +549,6 @@ static void test_datagrams(void **state)
 
 	assert_int_equal(e.param.ud.private_data_len, 180);
 	assert_int_equal(e.param.ud.private_data[179], 0xab);
-	assert_int_equal(accept_with(&b, e.id, 2, 137), -EINVAL);
 	last_qpn = 0x187;
 	assert_int_equal(accept_with(&b, e.id, 2, 136), 0);
 	e = expect(a.events, REPORT_ESTABLISHED, 0);
@@ -1455,6 +1493,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_connection),
 		cmocka_unit_test(test_reject),
+		cmocka_unit_test(test_accept_in_vain),
 		cmocka_unit_test(test_posted),
 		cmocka_unit_test(test_datagrams),
 		cmocka_unit_test(test_notify),
