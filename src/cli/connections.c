@@ -72,7 +72,8 @@ static const struct {
 	 "came from a QP whose last connection wasn't over here: its program ended without a word"},
 	{"given_up", "connection", "connections", "ended because the peer never answered"},
 	{"backlog_full", "request", "requests",
-	 "found the listener's backlog full: its program doesn't take its events"},
+	 "found the listener's backlog full and must be repeated: its program is slow to take its "
+	 "events"},
 	{"unexpected", "message", "messages",
 	 "fitted no connection, or not its state: late, repeated or forged"},
 	{"malformed", "datagram", "datagrams", "for QP 1 weren't messages of a connection manager"},

@@ -5,7 +5,8 @@
  * repeats and reorders. One seed determines one run.
  *
  * Checks: an endpoint gets only events that may follow one another, each at most once; an endpoint
- * that waits for an outcome, also that of a LAP, gets its own; a LAP that comes late, after its
+ * that waits for an outcome, also that of a LAP, gets its own, although a listener's program may
+ * be deaf for a while, so that its requests find no room; a LAP that comes late, after its
  * successor, isn't loaded; both ends of a connection know the same queue pairs; a connection that
  * one side ends, ends on the other; nothing times out, as at most one packet in five is lost; when
  * all endpoints are closed, no state is left.
@@ -56,7 +57,8 @@ struct flight {
 static struct {
 	uint64_t seed, random, now;
 	bool verbose, calm;
-	uint32_t lose, repeat, slow; /* packets of a thousand */
+	uint32_t lose, repeat, slow;	      /* packets of a thousand */
+	uint64_t deaf_from[2], deaf_until[2]; /* when each host's listener takes no request */
 	struct cm cm[2];
 	int leaving;  /* the host whose daemon leaves once no program uses it; -1: none */
 	bool lasting; /* programs don't disconnect */
@@ -65,7 +67,7 @@ static struct {
 	int users, connects;
 	struct flight flight[FLIGHT_MAX];
 	uint32_t next_qpn;
-	uint64_t connections, events, paths;
+	uint64_t connections, events, paths, unanswered;
 } sim;
 
 static void broken(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
@@ -147,12 +149,29 @@ static void act_soon(struct user *u)
 	u->act_at = sim.now + 1 + (below(8) ? below(50) : below(30000));
 }
 
+/* Whether the listener's backlog is full: now and then, for a part of the peer's patience (74 s).
+ */
+static bool is_deaf(int host)
+{
+	enum { DEAF_MS = 20000, PAUSE_MS = 100000 };
+
+	if (!sim.calm && sim.now >= sim.deaf_from[host] && !below(8)) {
+		sim.deaf_until[host] = sim.now + below(DEAF_MS);
+		sim.deaf_from[host] = sim.deaf_until[host] + PAUSE_MS;
+	}
+	return sim.now < sim.deaf_until[host];
+}
+
 static int on_request(void *arg, struct cm_endpoint *e, const struct cm_mad *mad)
 {
 	int host = arg == &sim.cm[1];
 
 	if (mad->service_id != LISTENED)
 		return mad->message == CM_REQ ? CM_REJECT_SERVICE_ID : CM_SIDR_UNSUPPORTED;
+	if (is_deaf(host)) {
+		sim.unanswered += mad->message == CM_REQ;
+		return mad->message == CM_REQ ? -1 : CM_SIDR_REJECT;
+	}
 	struct user *u = add_user(host, true, mad->message == CM_SIDR_REQ);
 
 	u->e = e;
@@ -572,6 +591,7 @@ static void leave(void)
 static void run(uint64_t seed, bool verbose)
 {
 	uint64_t connections = sim.connections, events = sim.events, paths = sim.paths;
+	uint64_t unanswered = sim.unanswered;
 
 	memset(&sim, 0, sizeof(sim));
 	sim.seed = sim.random = seed;
@@ -579,6 +599,7 @@ static void run(uint64_t seed, bool verbose)
 	sim.connections = connections;
 	sim.events = events;
 	sim.paths = paths;
+	sim.unanswered = unanswered;
 	sim.leaving = -1;
 	sim.calm = seed % 4 == 0;
 	sim.lose = sim.calm ? 0 : below(200);
@@ -618,10 +639,10 @@ static void run(uint64_t seed, bool verbose)
 
 static bool totals_print(void)
 {
-	printf("%llu connections, %llu events, %llu alternate paths\n",
+	printf("%llu connections, %llu events, %llu alternate paths, %llu requests without room\n",
 	       (unsigned long long)sim.connections, (unsigned long long)sim.events,
-	       (unsigned long long)sim.paths);
-	return sim.connections && sim.events && sim.paths;
+	       (unsigned long long)sim.paths, (unsigned long long)sim.unanswered);
+	return sim.connections && sim.events && sim.paths && sim.unanswered;
 }
 
 int main(int argc, char **argv)

@@ -362,11 +362,20 @@ static void fill_conn(struct rdma_ucm_event_resp *event, const struct cm_mad *ma
 	event->ece.attr_mod = mad->attribute_modifier;
 }
 
-static int cm_mad_refusal(const struct cm_mad *mad, bool no_listener)
+/* The answer to a request for which there is no listener. */
+static int cm_mad_refusal(const struct cm_mad *mad)
 {
-	if (mad->message == CM_SIDR_REQ)
-		return no_listener ? CM_SIDR_UNSUPPORTED : CM_SIDR_REJECT;
-	return no_listener ? CM_REJECT_SERVICE_ID : CM_REJECT_CONSUMER;
+	return mad->message == CM_SIDR_REQ ? CM_SIDR_UNSUPPORTED : CM_REJECT_SERVICE_ID;
+}
+
+/*
+ * The answer to a request for which there is no room now: the backlog is full, or memory or the
+ * user's objects are used up. As in Linux a REQ isn't answered, so that its repetition gets
+ * through when there is room; a SIDR_REQ is refused.
+ */
+static int cm_mad_no_room(const struct cm_mad *mad)
+{
+	return mad->message == CM_SIDR_REQ ? CM_SIDR_REJECT : -1;
 }
 
 /* The listener for a request, at a node or on the host; NULL: none. `ip`: the request's addresses;
@@ -437,13 +446,15 @@ static int cm_id_on_request(void *arg, struct cm_endpoint *endpoint, const struc
 	service->no_listener += !listener;
 	if (listener && !cm_id_has_backlog(listener)) {
 		service->backlog_full++;
-		return cm_mad_refusal(mad, false);
+		return cm_mad_no_room(mad);
 	}
-	if (!listener || cm_id_make(listener->channel, listener->port_space, listener->type, &id))
-		return cm_mad_refusal(mad, !listener);
+	if (!listener)
+		return cm_mad_refusal(mad);
+	if (cm_id_make(listener->channel, listener->port_space, listener->type, &id))
+		return cm_mad_no_room(mad);
 	if (!cm_id_fill_request(id, endpoint, mad, ip)) {
 		cm_id_free(id);
-		return cm_mad_refusal(mad, true);
+		return cm_mad_refusal(mad);
 	}
 	id->tos = listener->tos;
 	id->endpoint = endpoint;
@@ -460,7 +471,7 @@ static int cm_id_on_request(void *arg, struct cm_endpoint *endpoint, const struc
 		return 0;
 	id->endpoint = NULL; /* the endpoint stays the caller's */
 	cm_id_free(id);
-	return cm_mad_refusal(mad, false);
+	return cm_mad_no_room(mad);
 }
 
 /* ------------------------------------------------------------------ what happens to connections */
