@@ -164,6 +164,7 @@ static struct rdma_conn_param param_of(const struct rs_hello *hello)
 static void rs_connected(struct rs *rs) REQUIRES(rs->lock)
 {
 	rs->state = RS_CONNECTED;
+	rs->connecting = false;
 	rs->may_send = rs->may_receive = true;
 }
 
@@ -312,9 +313,12 @@ static int bind_locked(struct rs *rs, const struct sockaddr *addr, socklen_t add
 		err = -errno;
 	else if (!rs->ds && !err && rdma_bind_addr(rs->id, (struct sockaddr *)addr))
 		err = -errno;
-	if (!err)
-		rs->state = RS_BOUND;
-	return err;
+	if (err)
+		return err;
+	rs->state = RS_BOUND;
+	if (!rs->ds)
+		memcpy(&rs->bound, addr, rs_address_bytes(addr->sa_family));
+	return 0;
 }
 
 /* Common to calls with an address: checks the arguments and runs the call under rs.lock. */
@@ -346,39 +350,73 @@ static bool rs_connect_is_over(const struct rs *rs) REQUIRES(rs->lock)
 	return rs->state >= RS_CONNECTED;
 }
 
+/* Makes the identifier anew, with the address that the program had bound. A port that was chosen
+ * for the program isn't kept, as with TCP. */
+static int rs_renew_id(struct rs *rs) REQUIRES(rs->lock)
+{
+	struct rdma_cm_id *old = rs->id;
+
+	if (rdma_create_id(rs->channel, &rs->id, rs, RDMA_PS_TCP)) {
+		rs->id = old;
+		return -errno;
+	}
+	rdma_destroy_id(old);
+	rs->state = RS_OPEN;
+	return rs->bound.ss_family ? bind_locked(rs, (struct sockaddr *)&rs->bound,
+						 rs_address_bytes(rs->bound.ss_family))
+				   : 0;
+}
+
+/*
+ * Tells why the attempt to connect failed; ECONNABORTED: another call has told it (SO_ERROR).
+ * As with TCP the rsocket is an unconnected one afterwards, and the next rconnect() another
+ * attempt. Without a new identifier it stays FAILED.
+ */
+static int end_attempt(struct rs *rs) REQUIRES(rs->lock)
+{
+	int err = rs->error ? -rs->error : -ECONNABORTED;
+
+	rs->error = 0;
+	rs_endpoint_free(rs);
+	if (rs_renew_id(rs))
+		rs->state = RS_FAILED;
+	else
+		rs->connecting = false;
+	return err;
+}
+
+static int begin_attempt(struct rs *rs, const struct sockaddr *addr) REQUIRES(rs->lock)
+{
+	rs->state = RS_RESOLVING_ADDR;
+	rs->connecting = true;
+	if (!rdma_resolve_addr(rs->id, NULL, (struct sockaddr *)addr, RESOLVE_TIMEOUT_MS))
+		return 0;
+	rs->state = RS_FAILED;
+	rs->error = errno;
+	return end_attempt(rs);
+}
+
 static int connect_locked(struct rs *rs, const struct sockaddr *addr, socklen_t addrlen)
 	REQUIRES(rs->lock)
 {
+	bool first = rs->state == RS_OPEN || rs->state == RS_BOUND;
+
 	if (rs->ds)
 		return ds_connect(rs, addr, addrlen);
-	switch (rs->state) {
-	case RS_OPEN:
-	case RS_BOUND:
-		break;
-	case RS_LISTENING:
+	if (rs->state == RS_LISTENING)
 		return -EINVAL;
-	case RS_RESOLVING_ADDR:
-	case RS_RESOLVING_ROUTE:
-	case RS_CONNECTING:
-		rs_events(rs);
-		return rs_connect_is_over(rs) ? 0 : -EALREADY;
-	default:
+	if (!first && !rs->connecting)
 		return -EISCONN;
-	}
-	rs->state = RS_RESOLVING_ADDR;
-	if (rdma_resolve_addr(rs->id, NULL, (struct sockaddr *)addr, RESOLVE_TIMEOUT_MS)) {
-		rs->state = RS_FAILED;
-		return -errno;
-	}
-	int err = rs_wait(rs, rs_connect_is_over, rs->nonblocking, -1);
+	int err = first ? begin_attempt(rs, addr) : 0;
 
 	if (err)
-		return err == -EAGAIN ? -EINPROGRESS : err;
-	if (rs->state != RS_FAILED)
-		return 0;
-	err = rs->error ? -rs->error : -ECONNREFUSED;
-	rs->error = 0;
-	return err;
+		return err;
+	err = rs_wait(rs, rs_connect_is_over, rs->nonblocking, -1);
+	if (err == -EAGAIN)
+		return first ? -EINPROGRESS : -EALREADY;
+	if (err)
+		return err;
+	return rs->state == RS_FAILED ? end_attempt(rs) : 0;
 }
 
 EXPORT int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen)

@@ -336,15 +336,13 @@ EXPORT int rgetpeername(int socket, struct sockaddr *addr, socklen_t *addrlen)
 		return option_result(-EBADF);
 	if (rs->ds)
 		return getpeername(rs->fd, addr, addrlen);
+	mutex_take(&rs->lock); /* an rconnect() that fails makes a new identifier */
 	const struct sockaddr *peer = rdma_get_peer_addr(rs->id);
-
-	mutex_take(&rs->lock);
-	bool connected = rs->state >= RS_CONNECTED && rs->state != RS_FAILED;
+	bool connected = rs->state >= RS_CONNECTED && rs->state != RS_FAILED && peer->sa_family;
+	int result = connected ? give_addr(peer, addr, addrlen) : option_result(-ENOTCONN);
 
 	mutex_give(&rs->lock);
-	if (!connected || !peer->sa_family)
-		return option_result(-ENOTCONN);
-	return give_addr(peer, addr, addrlen);
+	return result;
 }
 
 EXPORT int rgetsockname(int socket, struct sockaddr *addr, socklen_t *addrlen)
@@ -356,8 +354,13 @@ EXPORT int rgetsockname(int socket, struct sockaddr *addr, socklen_t *addrlen)
 		return option_result(-EBADF);
 	if (rs->ds)
 		return getsockname(rs->fd, addr, addrlen);
+	mutex_take(&rs->lock);
 	const struct sockaddr *own = rdma_get_local_addr(rs->id);
 
 	none.ss_family = (sa_family_t)rs->family;
-	return give_addr(own->sa_family ? own : (const struct sockaddr *)&none, addr, addrlen);
+	int result =
+		give_addr(own->sa_family ? own : (const struct sockaddr *)&none, addr, addrlen);
+
+	mutex_give(&rs->lock);
+	return result;
 }

@@ -122,6 +122,7 @@ const struct rs_config *rs_config(void);
  *                    | DISCONNECTED: the event DISCONNECTED
  *   CLOSED           | DISCONNECTED: the event DISCONNECTED, or a completion with an error
  *   DISCONNECTED     | none
+ *   FAILED           | OPEN or BOUND: rconnect(), which tells that its last attempt failed
  *   any              | FAILED: an error, which `error` holds and one call reports
  *
  * In CLOSED the queue pair still carries what was sent before; rclose() waits for that. From
@@ -155,8 +156,13 @@ struct rs {
 	/* CONNECTED: neither side has shut this direction down. Flags, because each direction ends
 	 * by itself; false in the later states. */
 	bool may_send GUARDED_BY(lock), may_receive GUARDED_BY(lock);
-	int error GUARDED_BY(lock);	      /* SO_ERROR */
-	struct list waiters GUARDED_BY(lock); /* of struct rs_waiter */
+	/* rconnect() has begun, and no connection came. Set by rconnect(); cleared when there is a
+	 * connection, and by the rconnect() that tells of the failure. Tells FAILED before a
+	 * connection from FAILED after one. */
+	bool connecting GUARDED_BY(lock);
+	struct sockaddr_storage bound GUARDED_BY(lock); /* by rbind(); family 0: to nothing */
+	int error GUARDED_BY(lock);			/* SO_ERROR */
+	struct list waiters GUARDED_BY(lock);		/* of struct rs_waiter */
 	/* rclose() waits until the waiters have left. A flag, because it may be called in any
 	 * state, and the state still says what the peer is owed. */
 	bool closed GUARDED_BY(lock);

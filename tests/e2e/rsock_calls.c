@@ -218,6 +218,118 @@ static void streams(void)
 	CHECK(!rclose(listener));
 }
 
+/* ------------------------------------------------------------------ attempts to connect */
+
+/* The calls that an attempt to connect needs: rsockets', and TCP's, which say what is right. */
+static const struct kind {
+	int (*open)(int domain, int type, int protocol);
+	int (*bind)(int fd, const struct sockaddr *addr, socklen_t size);
+	int (*listen)(int fd, int backlog);
+	int (*accept)(int fd, struct sockaddr *addr, socklen_t *size);
+	int (*connect)(int fd, const struct sockaddr *addr, socklen_t size);
+	int (*poll)(struct pollfd *fds, nfds_t count, int timeout);
+	int (*getsockopt)(int fd, int level, int name, void *value, socklen_t *size);
+	int (*getsockname)(int fd, struct sockaddr *addr, socklen_t *size);
+	ssize_t (*recv)(int fd, void *buf, size_t size, int flags);
+	int (*close)(int fd);
+} kinds[] = {
+	{rsocket, rbind, rlisten, raccept, rconnect, rpoll, rgetsockopt, rgetsockname, rrecv,
+	 rclose},
+	{socket, bind, listen, accept, connect, poll, getsockopt, getsockname, recv, close},
+};
+
+static int connect_once(const struct kind *k, int fd, const struct sockaddr_in *to)
+{
+	return k->connect(fd, (const struct sockaddr *)to, sizeof(*to)) ? errno : 0;
+}
+
+/* The error of one attempt by a socket that doesn't block, asked for again and again. */
+static int attempt(const struct kind *k, int fd, const struct sockaddr_in *to)
+{
+	struct pollfd polled = {.fd = fd, .events = POLLOUT};
+	int err = connect_once(k, fd, to);
+
+	while (err == EINPROGRESS || err == EALREADY) {
+		k->poll(&polled, 1, -1);
+		err = connect_once(k, fd, to);
+	}
+	return err;
+}
+
+/* SO_ERROR takes the error, so that the next call has none to tell. */
+static void told_by_option(const struct kind *k, int fd, const struct sockaddr_in *to)
+{
+	struct pollfd polled = {.fd = fd, .events = POLLOUT};
+	int err = connect_once(k, fd, to), told = 0;
+	socklen_t size = sizeof(told);
+
+	if (err != EINPROGRESS) { /* it was refused within the call */
+		CHECK(err == ECONNREFUSED);
+		return;
+	}
+	CHECK(k->poll(&polled, 1, -1) == 1 && polled.revents & POLLERR);
+	CHECK(!k->getsockopt(fd, SOL_SOCKET, SO_ERROR, &told, &size) && told == ECONNREFUSED);
+	CHECK(connect_once(k, fd, to) == ECONNABORTED);
+}
+
+/* `name`: its address; port 0: any, which it is told. */
+static int socket_of(const struct kind *k, int flags, struct sockaddr_in *name)
+{
+	int fd = k->open(AF_INET, SOCK_STREAM | flags, 0);
+	socklen_t size = sizeof(*name);
+
+	CHECK(fd >= 0 && !k->bind(fd, (struct sockaddr *)name, size));
+	CHECK(!k->getsockname(fd, (struct sockaddr *)name, &size));
+	return fd;
+}
+
+struct acceptor {
+	const struct kind *kind;
+	int fd;
+};
+
+static void *accept_one(void *arg)
+{
+	const struct acceptor *a = arg;
+	int fd = a->kind->accept(a->fd, NULL, NULL);
+
+	CHECK(fd >= 0 && !a->kind->close(fd));
+	return NULL;
+}
+
+/* An attempt that fails tells why, once; the next call is another attempt, from the same port,
+ * which succeeds if there is a listener by then. */
+static void refused(const struct kind *k)
+{
+	struct sockaddr_in to = loopback(), own = loopback(), later = loopback();
+	socklen_t size = sizeof(later);
+	int target = socket_of(k, 0, &to), blocking = socket_of(k, 0, &later);
+	pthread_t thread;
+
+	k->close(socket_of(k, 0, &own));
+	int fd = socket_of(k, SOCK_NONBLOCK, &own); /* a port that the program has chosen is kept */
+	char byte;
+
+	for (int i = 0; i < 3; i++) {
+		CHECK(attempt(k, fd, &to) == ECONNREFUSED);
+		CHECK(k->recv(fd, &byte, 1, 0) == -1 && errno == ENOTCONN);
+		CHECK(connect_once(k, blocking, &to) == ECONNREFUSED);
+	}
+	told_by_option(k, fd, &to);
+	CHECK(attempt(k, fd, &to) == ECONNREFUSED);
+	CHECK(!k->listen(target, 4));
+	pthread_create(&thread, NULL, accept_one, &(struct acceptor){k, target});
+	int err = attempt(k, fd, &to);
+
+	CHECK(!err || err == EISCONN);
+	pthread_join(thread, NULL);
+	CHECK(!k->getsockname(fd, (struct sockaddr *)&later, &size));
+	CHECK(later.sin_port == own.sin_port);
+	k->close(blocking);
+	k->close(fd);
+	k->close(target);
+}
+
 /* ------------------------------------------------------------------ datagrams */
 
 /* Datagrams there and back, several times: first by UDP, then by the queue pairs. */
@@ -443,6 +555,8 @@ int main(void)
 	FAILS(rsocket(AF_INET, SOCK_STREAM, IPPROTO_UDP), EPROTONOSUPPORT);
 	FAILS(rread(0, &byte, 1), EBADF);
 	streams();
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		refused(&kinds[i]);
 	datagrams();
 	closed_meanwhile();
 	cancelled_meanwhile();
