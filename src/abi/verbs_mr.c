@@ -108,8 +108,7 @@ static void fill_region(struct mr *mr, const struct ib_uverbs_reg_mr_resp *resp)
 {
 	mr->ibv.context = mr->ibv.pd->context;
 	mr->ibv.handle = mr->handle = resp->mr_handle;
-	mr->ibv.lkey = resp->lkey;
-	mr->ibv.rkey = mr->rkey = resp->rkey;
+	mr->ibv.lkey = mr->ibv.rkey = mr->key = resp->lkey;
 }
 
 /* Bytes that the region pins, as the daemon counts them. */
@@ -455,8 +454,7 @@ static int region_change(struct mr *mr, struct mr *wanted, int flags)
 	mr->access = wanted->access;
 	mr->print = wanted->print;
 	mr->reach = wanted->reach;
-	mr->ibv.lkey = resp.lkey;
-	mr->ibv.rkey = mr->rkey = resp.rkey;
+	mr->ibv.lkey = mr->ibv.rkey = mr->key = resp.lkey;
 	return 0;
 }
 

@@ -288,8 +288,7 @@ static int foreign_begin(struct mr *mr)
 	if (!err) {
 		*mr->foreign = (struct foreign){
 			.handle = resp.handle, .slot = resp.owner_slot, .rkey = resp.owner_rkey};
-		mr->ibv.lkey = resp.lkey;
-		mr->ibv.rkey = mr->rkey = resp.rkey;
+		mr->ibv.lkey = mr->ibv.rkey = mr->key = resp.lkey;
 		books_add(context, HELD_MR, &mr->held);
 		atomic_store(&context->hca->last_key_index, resp.lkey >> LIMIT_KEY_TAG_BITS);
 	}
@@ -347,8 +346,7 @@ static int import_foreign(struct mr *mr)
 static void import_own(struct mr *mr, const struct proto_query_mr_resp *resp)
 {
 	mr->ibv.length = resp->length;
-	mr->ibv.lkey = resp->lkey;
-	mr->ibv.rkey = mr->rkey = resp->rkey;
+	mr->ibv.lkey = mr->ibv.rkey = mr->key = resp->lkey;
 	mr->iova = resp->iova;
 	mr->access = resp->access;
 }

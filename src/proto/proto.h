@@ -257,8 +257,8 @@ struct proto_xrc_returns {
  * of the command. */
 struct proto_return {
 	uint32_t handle;
-	/* QP, XRC SRQ: its number; MR: its lkey; MW: the even one of the two keys that its first
-	 * rkey was allocated from; XRC domain: its number; else 0 */
+	/* QP, XRC SRQ: its number; MR: its key; MW: its first key; XRC domain: its number; else 0
+	 */
 	uint32_t number;
 };
 

@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define PUB_MAGIC 0x766272626e61ull
-#define PUB_VERSION 12u
+#define PUB_VERSION 13u
 #define PUB_HAZARDS 64u
 
 /*

@@ -582,6 +582,94 @@ static void calls_while_building(struct rig *rig)
 	end_close(&end);
 }
 
+/* Keys -------------------------------------------------------------------------------------- */
+
+/* A names B's memory by the region's lkey, and its own by the rkey: one opcode after the other. */
+static void keys_mixed(struct end *end)
+{
+	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
+						     IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_SEND};
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+
+	for (unsigned int i = 0; i < sizeof(opcodes) / sizeof(opcodes[0]); i++) {
+		end_request(end, opcodes[i], i, 0, 8, 0, &wr, &sge);
+		sge.lkey = end->mr->rkey;
+		if (opcodes[i] == IBV_WR_ATOMIC_FETCH_AND_ADD)
+			wr.wr.atomic.rkey = end->peer.lkey;
+		else
+			wr.wr.rdma.rkey = end->peer.lkey;
+		OK(end->rig, ibv_post_send(end->qp, &wr, &bad));
+		wc_expect(end, end->scq, i, IBV_WC_SUCCESS);
+	}
+}
+
+/* A region's lkey and rkey are one number, of whatever kind it is. */
+static void keys_equal(struct rig *rig)
+{
+	struct ibv_alloc_dm_attr attr = {.length = 64};
+	struct end end;
+
+	end_pair(&end, rig, NULL);
+	struct ibv_dm *dm = ibv_alloc_dm(rig->ctx, &attr);
+	struct ibv_mr *on_demand = ibv_reg_mr(end.pd, end.buf, 64, IBV_ACCESS_ON_DEMAND);
+	struct ibv_mr *local = ibv_reg_mr(end.pd, end.buf, 64, 0);
+	struct ibv_mr *of_dm = dm ? ibv_reg_dm_mr(end.pd, dm, 0, 64, IBV_ACCESS_ZERO_BASED) : NULL;
+	struct ibv_mr *imported = ibv_import_mr(end.pd, end.mr->handle);
+
+	CHECK(rig, on_demand && local && of_dm && imported);
+	CHECK_EQ(rig, on_demand->rkey, on_demand->lkey);
+	CHECK_EQ(rig, local->rkey, local->lkey);
+	CHECK_EQ(rig, of_dm->rkey, of_dm->lkey);
+	CHECK_EQ(rig, imported->rkey, imported->lkey);
+	CHECK_EQ(rig, imported->rkey, end.mr->rkey);
+	OK(rig,
+	   ibv_rereg_mr(local, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE));
+	CHECK_EQ(rig, local->rkey, local->lkey);
+	if (rig->role == RIG_B)
+		OK(rig, end_recv(&end, RECEIVE, 8, 8));
+	rig_sync(rig);
+	if (rig->role == RIG_A)
+		keys_mixed(&end);
+	else
+		wc_expect(&end, end.rcq, RECEIVE, IBV_WC_SUCCESS);
+	rig_sync(rig);
+	ibv_unimport_mr(imported);
+	OK(rig, ibv_dereg_mr(of_dm));
+	OK(rig, ibv_free_dm(dm));
+	OK(rig, ibv_dereg_mr(local));
+	OK(rig, ibv_dereg_mr(on_demand));
+	end_close(&end);
+}
+
+/* A region without rights for peers gives them nothing, by whichever name. */
+static void key_without_rights(struct rig *rig)
+{
+	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
+						     IBV_WR_ATOMIC_FETCH_AND_ADD,
+						     IBV_WR_ATOMIC_WRITE};
+	const struct end_options opt = {.mr_access = MR_NONE};
+	struct end end;
+
+	for (unsigned int i = 0; i < sizeof(opcodes) / sizeof(opcodes[0]); i++) {
+		end_pair(&end, rig, &opt);
+		CHECK_EQ(rig, end.mr->rkey, end.mr->lkey);
+		memset(end.buf, 0x11, 64);
+		rig_sync(rig);
+		if (rig->role == RIG_A) {
+			memset(end.buf, 0x22, 64);
+			OK(rig, end_send(&end, opcodes[i], 1, 0, 8, 0));
+			wc_expect(&end, end.scq, 1, IBV_WC_REM_ACCESS_ERR);
+			CHECK_EQ(rig, end.buf[0], 0x22);
+		} else {
+			event_expect(rig, IBV_EVENT_QP_ACCESS_ERR, end.qp);
+			CHECK_EQ(rig, end.buf[0], 0x11);
+		}
+		rig_sync(rig);
+		end_close(&end);
+	}
+}
+
 /* Atomics ----------------------------------------------------------------------------------- */
 
 /* Two faults at once: the key is checked before the alignment, the length before the local key. */
@@ -810,6 +898,8 @@ const struct rig_test behaviour_tests[] = {
 	{"opcodes_of_types", opcodes_of_types},
 	{"inline_without_payload", inline_without_payload},
 	{"calls_while_building", calls_while_building},
+	{"keys_equal", keys_equal},
+	{"key_without_rights", key_without_rights},
 	{"atomic_faults_at_once", atomic_faults_at_once},
 	{"read_meets_write", read_meets_write},
 	{"posting_in_states", posting_in_states},

@@ -510,7 +510,7 @@ static void b_fails(struct rig *rig, enum ibv_wr_opcode opcode, size_t offset, b
 	if (rig->role == RIG_B) {
 		struct ibv_sge sge = theirs(&party, offset, 100);
 
-		sge.lkey = other_key ? party.mr->rkey : sge.lkey;
+		sge.lkey ^= other_key ? 0x40 : 0;
 
 		OK(rig, post(&party, opcode, &sge, 1, end->peer.addr, end->peer.rkey));
 		wc_expect(end, end->scq, 7, IBV_WC_LOC_PROT_ERR);

@@ -283,14 +283,14 @@ static void null_discards(struct rig *rig)
 	}
 }
 
-/* A null region has no rkey: the number after its lkey grants nothing. */
+/* A null region has no rkey: its lkey grants peers nothing. */
 static void null_no_rkey(struct rig *rig)
 {
 	struct end end;
 
 	end_pair(&end, rig, NULL);
 	struct ibv_mr *mr = part_register(&end, null_make(&end), 0);
-	uint32_t mine = mr->lkey + 1, theirs;
+	uint32_t mine = mr->lkey, theirs;
 
 	rig_swap(rig, &mine, &theirs, sizeof(mine));
 	end.peer.rkey = theirs;

@@ -181,13 +181,6 @@ static void spoil_rkey_far(const struct end *end, struct ibv_send_wr *wr, struct
 	rkey_set(wr, 0xfffffff1);
 }
 
-static void spoil_lkey_as_rkey(const struct end *end, struct ibv_send_wr *wr, struct ibv_sge *sge,
-			       uint32_t other)
-{
-	(void)sge, (void)other;
-	rkey_set(wr, end->peer.lkey);
-}
-
 static void spoil_other_pd(const struct end *end, struct ibv_send_wr *wr, struct ibv_sge *sge,
 			   uint32_t other)
 {
@@ -227,7 +220,6 @@ static void spoil_wrap(const struct end *end, struct ibv_send_wr *wr, struct ibv
 
 ACCESS_TEST(rkey_wrong, spoil_rkey)
 ACCESS_TEST(rkey_far, spoil_rkey_far)
-ACCESS_TEST(rkey_is_lkey, spoil_lkey_as_rkey)
 ACCESS_TEST(rkey_other_pd, spoil_other_pd)
 ACCESS_TEST(range_beyond, spoil_beyond)
 ACCESS_TEST(range_before, spoil_before)
@@ -770,7 +762,6 @@ static void psn_wrong(struct rig *rig)
 const struct rig_test remote_tests[] = {
 	{"rkey_wrong", rkey_wrong},
 	{"rkey_far", rkey_far},
-	{"rkey_is_lkey", rkey_is_lkey},
 	{"rkey_other_pd", rkey_other_pd},
 	{"range_beyond", range_beyond},
 	{"range_before", range_before},

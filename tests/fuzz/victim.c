@@ -111,14 +111,13 @@ static const uint32_t region_access[REGIONS] = {
 void region_register(unsigned int region)
 {
 	struct mr *mr = &victim.mr[region];
-	uint32_t lkey = (region + 1) << LIMIT_KEY_TAG_BITS;
+	uint32_t key = (region + 1) << LIMIT_KEY_TAG_BITS | 1;
 
 	*mr = (struct mr){.access = region_access[region]};
 	mr->ibv.pd = &victim.pd[region == REGION_FOREIGN].ibv;
 	mr->ibv.addr = region_at(region);
 	mr->ibv.length = REGION_BYTES;
-	mr->ibv.lkey = lkey;
-	mr->ibv.rkey = mr->rkey = lkey + 1;
+	mr->ibv.lkey = mr->ibv.rkey = mr->key = key;
 	/* Names that differ from the addresses, for one of them. */
 	mr->base = (uintptr_t)mr->ibv.addr;
 	mr->iova = region == REGION_REMOTE ? 0x10000 : (uintptr_t)mr->ibv.addr;

@@ -185,8 +185,7 @@ static void peers_begin(void)
 	atomic_store(&theirs.can_vm, true);
 	region.ibv.addr = bytes;
 	region.ibv.length = sizeof(bytes);
-	region.ibv.lkey = RKEY - 1;
-	region.ibv.rkey = region.rkey = RKEY;
+	region.ibv.lkey = region.ibv.rkey = region.key = RKEY;
 	region.ibv.pd = &domain.ibv;
 	if (mr_publish(&hca, &region))
 		model_fail("the region isn't published");

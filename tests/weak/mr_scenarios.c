@@ -41,8 +41,7 @@ static void begin(void)
 	domain.id = 7;
 	region.ibv.addr = bytes;
 	region.ibv.length = sizeof(bytes);
-	region.ibv.lkey = RKEY - 1;
-	region.ibv.rkey = region.rkey = RKEY;
+	region.ibv.lkey = region.ibv.rkey = region.key = RKEY;
 	region.ibv.pd = &domain.ibv;
 	region.base = region.iova = (uintptr_t)bytes;
 	region.access = 4;

@@ -216,8 +216,8 @@ static void show_mr(const struct mr *mr, struct text *out)
 	}
 	if (mr->length == UINT64_MAX) {
 		json_flag(out, "implicit", true);
-		json_number(out, "rkey", mr->rkey);
-		show_held_up(mr->object.context->process, mr->rkey, out);
+		json_number(out, "rkey", mr->key);
+		show_held_up(mr->object.context->process, mr->key, out);
 		return;
 	}
 	if (mr->dm)
@@ -225,10 +225,10 @@ static void show_mr(const struct mr *mr, struct text *out)
 	json_number(out, "addr", mr->addr);
 	json_number(out, "length", mr->length);
 	json_number(out, "iova", mr->iova);
-	json_number(out, "rkey", mr->rkey);
+	json_number(out, "rkey", mr->key);
 	if (reach)
 		json_words(out, "reach", reach);
-	show_held_up(mr->object.context->process, mr->rkey, out);
+	show_held_up(mr->object.context->process, mr->key, out);
 }
 
 static void show_mw(const struct mw *mw, struct text *out)

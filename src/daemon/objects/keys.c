@@ -9,13 +9,13 @@
 
 #include "proto/limits.h"
 
-/* A key comes back after this many deregistrations times the number of tags, that is half a
- * million. A larger number would spread a busy program's regions over more pages of its table. */
+/* A key comes back after this many deregistrations times the number of tags, that is a million. A
+ * larger number would spread a busy program's regions over more pages of its table. */
 enum { KEYS_AGE = 4096 };
 
 void keys_init(struct keys *keys, uint32_t start, uint8_t seed)
 {
-	*keys = (struct keys){.seed = seed & 0xfe};
+	*keys = (struct keys){.seed = seed};
 	ids_init(&keys->ids, KEYS_FIRST, LIMIT_MRS_PER_SLOT - KEYS_FIRST, KEYS_AGE, start);
 }
 
@@ -45,7 +45,7 @@ static int keys_grow(struct keys *keys)
 	return 0;
 }
 
-int keys_take(struct keys *keys, uint32_t *lkey, uint32_t *rkey)
+int keys_take(struct keys *keys, uint32_t *key)
 {
 	uint32_t index;
 	int err = ids_take(&keys->ids, &index);
@@ -59,29 +59,25 @@ int keys_take(struct keys *keys, uint32_t *lkey, uint32_t *rkey)
 	}
 	uint8_t *tag = &keys->tags[keys_place(keys, index)];
 
-	*tag += 2;
-	*lkey = index << LIMIT_KEY_TAG_BITS | *tag;
-	*rkey = *lkey + 1;
+	*tag += 1;
+	*key = index << LIMIT_KEY_TAG_BITS | *tag;
 	return 0;
 }
 
-void keys_give(struct keys *keys, uint32_t lkey)
+void keys_give(struct keys *keys, uint32_t key)
 {
-	ids_give(&keys->ids, lkey >> LIMIT_KEY_TAG_BITS);
+	ids_give(&keys->ids, key >> LIMIT_KEY_TAG_BITS);
 }
 
-int keys_claim(struct keys *keys, uint32_t lkey)
+int keys_claim(struct keys *keys, uint32_t key)
 {
-	uint32_t index = lkey >> LIMIT_KEY_TAG_BITS;
-
-	if (lkey & 1)
-		return -EINVAL;
+	uint32_t index = key >> LIMIT_KEY_TAG_BITS;
 	int err = ids_claim(&keys->ids, index);
 
 	if (!err)
 		err = keys_grow(keys);
 	if (!err)
-		keys->tags[keys_place(keys, index)] = (uint8_t)lkey;
+		keys->tags[keys_place(keys, index)] = (uint8_t)key;
 	return err;
 }
 

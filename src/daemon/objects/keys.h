@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A process's memory keys. A key is the region's index in the process's published table, then an
- * 8-bit tag: even for the lkey, one more for the rkey, so that the two keys of a region differ. The
- * tag changes with each reuse of an index, and indices are quarantined before reuse (ids.h).
+ * 8-bit tag, which changes with each reuse of the index; indices are quarantined before reuse
+ * (ids.h). A region's key is both its lkey and its rkey.
  */
 #ifndef VERBENA_DAEMON_OBJECTS_KEYS_H
 #define VERBENA_DAEMON_OBJECTS_KEYS_H
@@ -26,13 +26,11 @@ struct keys {
 void keys_init(struct keys *keys, uint32_t start, uint8_t seed);
 void keys_fini(struct keys *keys);
 
-/* Takes a pair of keys. Returns 0; -ENOSPC: no index is free; -ENOMEM. */
-int keys_take(struct keys *keys, uint32_t *lkey, uint32_t *rkey);
-/* As ids_claim() and ids_claimed(), for a pair of keys in use. -EINVAL: keys_take() gives no such
- * lkey. */
-int keys_claim(struct keys *keys, uint32_t lkey);
+/* Returns 0; -ENOSPC: no index is free; -ENOMEM. */
+int keys_take(struct keys *keys, uint32_t *key);
+/* As ids_claim() and ids_claimed(), for a key in use. */
+int keys_claim(struct keys *keys, uint32_t key);
 void keys_claimed(struct keys *keys);
-/* Gives back a pair of keys, named by its lkey. */
-void keys_give(struct keys *keys, uint32_t lkey);
+void keys_give(struct keys *keys, uint32_t key);
 
 #endif

@@ -80,10 +80,9 @@ static int take_keys(const struct request *request, struct mr *mr)
 	struct keys *keys = &request->conn->context->process->keys;
 
 	if (!request->old)
-		return keys_take(keys, &mr->lkey, &mr->rkey) ? -ENOMEM : 0;
-	mr->lkey = request->old->number;
-	mr->rkey = mr->lkey + 1;
-	return keys_claim(keys, mr->lkey);
+		return keys_take(keys, &mr->key) ? -ENOMEM : 0;
+	mr->key = request->old->number;
+	return keys_claim(keys, mr->key);
 }
 
 /* What the process says of the region's memory. */
@@ -120,8 +119,8 @@ int mr_make(struct request *request, struct pd *pd, struct mr **out)
 void mr_respond(const struct mr *mr, struct ib_uverbs_reg_mr_resp *resp)
 {
 	resp->mr_handle = mr->object.handle;
-	resp->lkey = mr->lkey;
-	resp->rkey = mr->rkey;
+	resp->lkey = mr->key;
+	resp->rkey = mr->key;
 }
 
 int command_reg_mr(struct request *request, void *response)
@@ -229,7 +228,7 @@ int command_rereg_mr(struct request *request, void *response)
 	mr->access = wanted.access;
 	mr->pinned = wanted.pinned;
 	mr->reach = reach_of(request);
-	*resp = (struct ib_uverbs_rereg_mr_resp){.lkey = mr->lkey, .rkey = mr->rkey};
+	*resp = (struct ib_uverbs_rereg_mr_resp){.lkey = mr->key, .rkey = mr->key};
 	return 0;
 }
 
@@ -238,7 +237,7 @@ void mr_release(struct mr *mr)
 	struct process *process = mr->object.context->process;
 
 	pinned_sub(process, mr->pinned);
-	keys_give(&process->keys, mr->lkey);
+	keys_give(&process->keys, mr->key);
 	list_del(&mr->by_dm);
 	if (mr->dm)
 		mr->dm->object.users--;
@@ -273,8 +272,8 @@ int command_query_mr(struct request *request, void *response)
 	*resp = (struct proto_query_mr_resp){.addr = mr->addr,
 					     .length = mr->length,
 					     .iova = mr->iova,
-					     .lkey = mr->lkey,
-					     .rkey = mr->rkey,
+					     .lkey = mr->key,
+					     .rkey = mr->key,
 					     .access = mr->access};
 	return 0;
 }
@@ -320,7 +319,7 @@ int command_import_mr(struct request *request, void *response)
 		return err;
 	mr->imported = true;
 	*resp = (struct proto_import_mr_resp){
-		.handle = mr->object.handle, .lkey = mr->lkey, .rkey = mr->rkey};
+		.handle = mr->object.handle, .lkey = mr->key, .rkey = mr->key};
 	if (!original)
 		return 0;
 	mr->addr = original->addr;
@@ -328,6 +327,6 @@ int command_import_mr(struct request *request, void *response)
 	mr->iova = original->iova;
 	mr->access = original->access;
 	resp->owner_slot = original->object.context->process->slot;
-	resp->owner_rkey = original->rkey;
+	resp->owner_rkey = original->key;
 	return 0;
 }

@@ -18,11 +18,10 @@ enum { MW_TYPE_1 = 1, MW_TYPE_2 = 2 };
 static int mw_take_key(const struct request *request, struct mw *mw)
 {
 	struct keys *keys = &request->conn->context->process->keys;
-	uint32_t lkey;
 
 	if (!request->old)
-		return keys_take(keys, &lkey, &mw->rkey) ? -ENOMEM : 0;
-	mw->rkey = request->old->number + 1;
+		return keys_take(keys, &mw->rkey) ? -ENOMEM : 0;
+	mw->rkey = request->old->number;
 	return keys_claim(keys, request->old->number);
 }
 
@@ -55,7 +54,7 @@ int command_alloc_mw(struct request *request, void *response)
 
 void mw_release(struct mw *mw)
 {
-	keys_give(&mw->object.context->process->keys, mw->rkey - 1);
+	keys_give(&mw->object.context->process->keys, mw->rkey);
 	mw->pd->object.users--;
 }
 

@@ -67,7 +67,7 @@ struct mr {
 	uint64_t addr, length, iova;
 	uint64_t pinned; /* bytes, whole pages */
 	uint32_t access; /* enum ib_uverbs_access_flags */
-	uint32_t lkey, rkey;
+	uint32_t key;
 	struct proto_reg_mr reach; /* the process's word */
 	bool imported;		   /* made by PROTO_IMPORT_MR: it has keys only */
 	bool without_memory;	   /* made by PROTO_ALLOC_NULL_MR */

@@ -112,7 +112,7 @@ int foreign_find(struct hca *hca, struct mr *mr)
 	}
 	if (err)
 		return err;
-	err = foreign_take_place(mr->rkey, &mr->foreign->place);
+	err = foreign_take_place(mr->key, &mr->foreign->place);
 	if (err)
 		foreign_release_link(mr);
 	return err;

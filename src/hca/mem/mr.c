@@ -57,9 +57,9 @@ static uint64_t published_length(const struct mr *mr)
 
 int mr_publish(struct hca *hca, struct mr *mr)
 {
-	uint32_t index = mr->rkey >> LIMIT_KEY_TAG_BITS;
+	uint32_t index = mr->key >> LIMIT_KEY_TAG_BITS;
 
-	if (index >= LIMIT_MRS_PER_SLOT || !(mr->rkey & 1))
+	if (index >= LIMIT_MRS_PER_SLOT)
 		return -EINVAL;
 	struct pub_mr *e = &hca->regions->mr[index];
 	uint32_t access = mr->access, pd = pd_of(mr->ibv.pd)->id;
@@ -74,20 +74,20 @@ int mr_publish(struct hca *hca, struct mr *mr)
 		pd |= PUB_MR_FOREIGN;
 	}
 	atomic_store_explicit(&e->pd, pd, memory_order_relaxed);
-	mr_entry_open(e, access, mr->rkey);
+	mr_entry_open(e, access, mr->key);
 	guard_install();
 	return 0;
 }
 
 int mr_move(struct hca *hca, struct mr *mr)
 {
-	struct pub_mr *e = &hca->regions->mr[mr->rkey >> LIMIT_KEY_TAG_BITS];
+	struct pub_mr *e = &hca->regions->mr[mr->key >> LIMIT_KEY_TAG_BITS];
 
 	if (atomic_load_explicit(&e->rkey_access, memory_order_relaxed)) {
 		atomic_store_explicit(&e->file_serial, 0, memory_order_relaxed);
-		mr_entry_change(e, (uint64_t)(mr->access | PUB_MR_MOVING) << 32 | mr->rkey);
+		mr_entry_change(e, (uint64_t)(mr->access | PUB_MR_MOVING) << 32 | mr->key);
 	}
-	int err = hazard_wait_region(hca, mr->rkey);
+	int err = hazard_wait_region(hca, mr->key);
 
 	if (mr->print)
 		mapped_owner_ends(hca);
@@ -96,7 +96,7 @@ int mr_move(struct hca *hca, struct mr *mr)
 
 void mr_moved(struct hca *hca, struct mr *mr)
 {
-	const struct pub_mr *e = &hca->regions->mr[mr->rkey >> LIMIT_KEY_TAG_BITS];
+	const struct pub_mr *e = &hca->regions->mr[mr->key >> LIMIT_KEY_TAG_BITS];
 
 	if (atomic_load_explicit(&e->rkey_access, memory_order_relaxed))
 		mr_publish(hca, mr);
@@ -104,8 +104,8 @@ void mr_moved(struct hca *hca, struct mr *mr)
 
 int mr_revoke(struct hca *hca, struct mr *mr)
 {
-	mr_entry_clear(&hca->regions->mr[mr->rkey >> LIMIT_KEY_TAG_BITS]);
-	int err = hazard_wait_region(hca, mr->rkey);
+	mr_entry_clear(&hca->regions->mr[mr->key >> LIMIT_KEY_TAG_BITS]);
+	int err = hazard_wait_region(hca, mr->key);
 
 	if (mr->print)
 		mapped_owner_ends(hca);
@@ -116,7 +116,7 @@ static inline bool sge_hold(const struct ibv_sge *sge, uint32_t count,
 			    const struct hazard_scope *scope)
 {
 	for (uint32_t i = 0; i < count; i++)
-		if (unlikely(!hazard_push(scope, sge[i].lkey + 1)))
+		if (unlikely(!hazard_push(scope, sge[i].lkey)))
 			return false;
 	hazard_publish();
 	return true;
@@ -137,7 +137,7 @@ static __attribute__((noinline)) int resolve_each(const struct hca *hca, uint32_
 		uint64_t at = mr_resolve_local(hca, pd, &sge[i], access);
 
 		if (unlikely(!at))
-			at = foreign_resolve(hca, pd, sge[i].addr, sge[i].length, sge[i].lkey + 1,
+			at = foreign_resolve(hca, pd, sge[i].addr, sge[i].length, sge[i].lkey,
 					     access);
 		if (unlikely(!at))
 			return -EFAULT;

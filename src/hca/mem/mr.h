@@ -3,8 +3,8 @@
  * Memory regions: publishing them, revoking them, and turning (key, address, length) into memory.
  *
  * A region's only data-path state is its entry in the process's regions' file (shm/pub.h); local
- * keys are looked up there as well. lkey has an even tag, rkey is lkey + 1, so neither is valid as
- * the other.
+ * keys are looked up there as well. A region has one key, which is its lkey and its rkey, as with
+ * most adapters: what a request may do with it depends on the region's rights alone.
  */
 #ifndef VERBENA_HCA_MEM_MR_H
 #define VERBENA_HCA_MEM_MR_H
@@ -39,7 +39,7 @@ struct mr_file {
 struct mr {
 	struct ibv_mr ibv;
 	uint32_t handle; /* ibv.handle as it was made; of an imported one the original's */
-	uint32_t rkey;	 /* ibv.rkey as it was made (see pd.h); lkey is rkey - 1 */
+	uint32_t key;	 /* ibv.lkey and ibv.rkey as they were made (see pd.h) */
 	uint64_t base;	 /* the owner's address of the first byte; ibv.addr is what programs see */
 	uint64_t iova;
 	uint32_t access;
@@ -92,7 +92,7 @@ int mr_ask_keys(struct daemon_conn *conn, const struct mr *mr, struct ib_uverbs_
 void mr_entry_open(struct pub_mr *entry, uint32_t access, uint32_t rkey);
 void mr_entry_clear(struct pub_mr *entry);
 
-/* Publishes mr (its ibv.length, pd, and base, rkey, iova, access are filled). 0 or -EINVAL. */
+/* Publishes mr (its ibv.length, pd, and base, key, iova, access are filled). 0 or -EINVAL. */
 int mr_publish(struct hca *hca, struct mr *mr);
 
 /* Has peers ask this process for their operations on the region, until mr_moved(): when this
@@ -112,7 +112,7 @@ int mr_revoke(struct hca *hca, struct mr *mr) __attribute__((warn_unused_result)
 static inline uint64_t mr_resolve_local(const struct hca *hca, uint32_t pd,
 					const struct ibv_sge *sge, uint32_t access)
 {
-	return mr_resolve(hca->regions, pd, sge->addr, sge->length, sge->lkey + 1, access);
+	return mr_resolve(hca->regions, pd, sge->addr, sge->length, sge->lkey, access);
 }
 
 /* The address of a segment in a region of this process's own, which is held until `scope` ends;
@@ -120,7 +120,7 @@ static inline uint64_t mr_resolve_local(const struct hca *hca, uint32_t pd,
 static inline uint64_t mr_resolve_own(const struct hca *hca, uint32_t pd, const struct ibv_sge *sge,
 				      uint32_t access, const struct hazard_scope *scope)
 {
-	if (unlikely(!hazard_push(scope, sge->lkey + 1)))
+	if (unlikely(!hazard_push(scope, sge->lkey)))
 		return 0;
 	hazard_publish();
 	return mr_resolve_local(hca, pd, sge, access);

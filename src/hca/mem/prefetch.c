@@ -40,7 +40,7 @@ int prefetch_find(const struct hca *hca, uint32_t pd, const struct ibv_sge *sge,
 {
 	struct mr_view view;
 
-	if (!mr_read_range(hca->regions, sge->lkey + 1, &view))
+	if (!mr_read_range(hca->regions, sge->lkey, &view))
 		return -ENOENT;
 	int err = prefetch_check(&view, pd, write);
 
@@ -52,7 +52,7 @@ int prefetch_find(const struct hca *hca, uint32_t pd, const struct ibv_sge *sge,
 
 	*out = (struct prefetch){.addr = page_floor(addr),
 				 .end = addr + sge->length,
-				 .rkey = sge->lkey + 1,
+				 .rkey = sge->lkey,
 				 .write = write};
 	return 0;
 }

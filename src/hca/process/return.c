@@ -195,12 +195,12 @@ static struct proto_return old_names(enum held_kind kind, struct list *held)
 		const struct mr *mr = container_of(held, struct mr, held);
 
 		return (struct proto_return){mr->foreign ? mr->foreign->handle : mr->handle,
-					     mr->rkey - 1};
+					     mr->key};
 	}
 	case HELD_MW: {
 		const struct mw *mw = container_of(held, struct mw, held);
 
-		return (struct proto_return){mw->handle, window_number(mw)};
+		return (struct proto_return){mw->handle, mw->first_key};
 	}
 	case HELD_QP: {
 		const struct qp *qp = container_of(held, struct qp, held);
@@ -264,7 +264,7 @@ static void number_marks(struct hca *hca, struct proto_attach *body)
 			qpn = lower_index(hca, container_of(held, struct srq, held)->number, qpn);
 		list_for_each(held, &context->held[HELD_MR]) {
 			uint32_t index =
-				container_of(held, struct mr, held)->rkey >> LIMIT_KEY_TAG_BITS;
+				container_of(held, struct mr, held)->key >> LIMIT_KEY_TAG_BITS;
 
 			key = index < key ? index : key;
 		}

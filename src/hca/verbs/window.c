@@ -146,7 +146,7 @@ static int window_register(struct mw *mw, struct context *context)
 	books_enter(context->hca);
 	int err = daemon_alloc_mw(&context->conn, pd_of(mw->ibv.pd)->handle, mw->type, &resp);
 
-	if (!err && (resp.rkey >> LIMIT_KEY_TAG_BITS >= LIMIT_MRS_PER_SLOT || !(resp.rkey & 1))) {
+	if (!err && (resp.rkey >> LIMIT_KEY_TAG_BITS >= LIMIT_MRS_PER_SLOT)) {
 		daemon_dealloc_mw(&context->conn, resp.mw_handle);
 		err = -EINVAL;
 	}
@@ -230,7 +230,7 @@ int window_fill_bind(struct send_wqe *wqe, struct ibv_mw *ibv, enum ibv_mw_type 
 	wqe->rkey = (wqe->imm & ~tag) | (rkey & tag);
 	wqe->remote_addr = info->addr;
 	wqe->bind.length = info->length;
-	wqe->bind.region = region ? region->rkey : 0;
+	wqe->bind.region = region ? region->key : 0;
 	wqe->bind.access = info->mw_access_flags;
 	wqe->length = wqe->num_sge = 0;
 	return 0;
@@ -451,16 +451,16 @@ uint64_t window_resolve(const struct qp *qp, uint64_t addr, uint64_t length, uin
 int window_region_ends(struct hca *hca, const struct mr *mr)
 {
 	lock_take(&hca->windows_lock);
-	const struct window_place *place = window_place(hca, mr->rkey);
+	const struct window_place *place = window_place(hca, mr->key);
 	uint32_t bound = place ? place->bound : 0;
 
 	if (!bound)
-		mr_entry_clear(&hca->regions->mr[mr->rkey >> LIMIT_KEY_TAG_BITS]);
+		mr_entry_clear(&hca->regions->mr[mr->key >> LIMIT_KEY_TAG_BITS]);
 	lock_give(&hca->windows_lock);
 	if (bound)
 		log_warn("region 0x%x can't end or change while memory windows are bound to it "
 			 "(%u)",
-			 mr->rkey, bound);
+			 mr->key, bound);
 	return bound ? -EBUSY : 0;
 }
 

@@ -16,7 +16,7 @@
  *
  * Keys. A key is the index and a tag of eight bits. ibv_bind_mw() gives a type 1 window the next
  * tag; a type 2 window gets the tag of the key that the program names in its BIND, of which the
- * other bits are ignored. So the tag may be even; a region's rkey is odd. A window has no lkey.
+ * other bits are ignored. A window's key is no lkey.
  *
  * States (struct mw.state), under hca.windows_lock:
  *
@@ -110,7 +110,7 @@ struct mw {
 	struct ibv_mw ibv;
 	struct hca *hca;
 	uint32_t handle;    /* ibv.handle as it was made */
-	uint32_t first_key; /* ibv.rkey as it was made */
+	uint32_t first_key; /* ibv.rkey as it was made, and as the daemon knows it */
 	uint32_t pd_id;
 	uint8_t type; /* enum ibv_mw_type */
 	struct list held;
@@ -129,12 +129,6 @@ struct mw {
 static inline struct mw *mw_of(struct ibv_mw *ibv)
 {
 	return container_of(ibv, struct mw, ibv);
-}
-
-/* The lowest rkey that may name the window, for the daemon (struct proto_return). */
-static inline uint32_t window_number(const struct mw *mw)
-{
-	return mw->first_key - 1;
 }
 
 /* ---- the program's calls; 0 or a positive errno, and NULL with errno */

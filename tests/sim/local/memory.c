@@ -136,7 +136,7 @@ uint32_t region_register(struct process *p, uint32_t place)
 	if (serials == SERIALS)
 		return 0;
 	uint32_t serial = serials++, first = place * REGION_BLOCKS * BLOCK;
-	uint32_t lkey = (place + 1) << LIMIT_KEY_TAG_BITS | (p->tag[place] += 2);
+	uint32_t lkey = (place + 1) << LIMIT_KEY_TAG_BITS | ++p->tag[place];
 
 	regions[serial] = (struct region){
 		.process = p->number,
@@ -161,7 +161,7 @@ uint32_t region_register(struct process *p, uint32_t place)
 	if (imported)
 		regions[serial].access &= ~(uint32_t)IBV_ACCESS_REMOTE_ATOMIC;
 	p->entry[place] = (struct entry){
-		.rkey = lkey + 1,
+		.rkey = lkey,
 		.access = regions[serial].access | (imported ? PUB_MR_FOREIGN : 0),
 		.pd = LOCAL_PD | (imported ? PUB_MR_FOREIGN : 0),
 		.file_serial = in_file ? serial : 0,

@@ -122,7 +122,7 @@ static void set_target(struct qp *qp, struct request *r, struct send_wqe *wqe, s
 	r->target_block = block_index(peer, target);
 	r->target = region_serial(peer, target);
 	wqe->remote_addr = block_iova(peer, target);
-	wqe->rkey = block_region(peer, target)->lkey + 1;
+	wqe->rkey = block_region(peer, target)->lkey;
 	if (r->opcode == IBV_WR_RDMA_READ)
 		oracle_fill(r->number, 0, block_bytes(peer, target), r->length);
 	if (is_on_word(wqe->opcode) && region_imported(r->target))

@@ -358,13 +358,13 @@ static int segments(struct qp *qp, const struct ibv_sge *sge, uint32_t count, ui
 
 	for (uint32_t i = 0; i < count; i++)
 		if (sge[i].length)
-			hold_key(qp, sge[i].lkey + 1);
+			hold_key(qp, sge[i].lkey);
 	task_yield("looks keys up");
 	for (uint32_t i = 0; i < count; i++) {
 		if (!sge[i].length)
 			continue;
-		uint64_t at = entry_resolve(qp->process, sge[i].addr, sge[i].length,
-					    sge[i].lkey + 1, access);
+		uint64_t at =
+			entry_resolve(qp->process, sge[i].addr, sge[i].length, sge[i].lkey, access);
 
 		if (!at)
 			return -EFAULT;

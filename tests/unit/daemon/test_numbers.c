@@ -119,20 +119,18 @@ static void ids_survive_random_use(void **state)
 
 static void keys_differ_and_change(void **state)
 {
-	uint32_t lkey, rkey, old = 0;
+	uint32_t key, old = 0;
 	struct keys keys;
 
 	(void)state;
 	keys_init(&keys, 0, 0xab);
 	for (int i = 0; i < 20000; i++) {
-		assert_int_equal(keys_take(&keys, &lkey, &rkey), 0);
-		assert_int_equal(rkey, lkey + 1);
-		assert_int_equal(lkey & 1, 0);
-		assert_int_not_equal(lkey >> LIMIT_KEY_TAG_BITS, 0);
-		assert_true(lkey >> LIMIT_KEY_TAG_BITS < LIMIT_MRS_PER_SLOT);
-		assert_int_not_equal(lkey, old);
-		old = lkey;
-		keys_give(&keys, lkey);
+		assert_int_equal(keys_take(&keys, &key), 0);
+		assert_int_not_equal(key >> LIMIT_KEY_TAG_BITS, 0);
+		assert_true(key >> LIMIT_KEY_TAG_BITS < LIMIT_MRS_PER_SLOT);
+		assert_int_not_equal(key, old);
+		old = key;
+		keys_give(&keys, key);
 	}
 	keys_fini(&keys);
 }
@@ -140,24 +138,24 @@ static void keys_differ_and_change(void **state)
 static void keys_of_one_index_use_all_tags(void **state)
 {
 	static uint8_t seen[1u << LIMIT_KEY_TAG_BITS];
-	uint32_t lkey, rkey, index = 0;
+	uint32_t key, index = 0;
 	struct keys keys;
 	int reuses = 0;
 
 	(void)state;
 	keys_init(&keys, LIMIT_MRS_PER_SLOT - 2, 0);
-	for (int i = 0; i < 4100 * 130 && reuses < 128; i++) {
-		assert_int_equal(keys_take(&keys, &lkey, &rkey), 0);
+	for (int i = 0; i < 4100 * 260 && reuses < 256; i++) {
+		assert_int_equal(keys_take(&keys, &key), 0);
 		if (!index)
-			index = lkey >> LIMIT_KEY_TAG_BITS;
-		if (lkey >> LIMIT_KEY_TAG_BITS == index) {
-			assert_false(seen[lkey & 0xff]);
-			seen[lkey & 0xff] = 1;
+			index = key >> LIMIT_KEY_TAG_BITS;
+		if (key >> LIMIT_KEY_TAG_BITS == index) {
+			assert_false(seen[key & 0xff]);
+			seen[key & 0xff] = 1;
 			reuses++;
 		}
-		keys_give(&keys, lkey);
+		keys_give(&keys, key);
 	}
-	assert_int_equal(reuses, 128);
+	assert_int_equal(reuses, 256);
 	keys_fini(&keys);
 }
 

@@ -103,7 +103,7 @@ static int mr_return(int ctx, uint32_t pd, uint32_t handle, uint32_t lkey)
 	if (!result) {
 		assert_int_equal(resp.mr_handle, handle);
 		assert_int_equal(resp.lkey, lkey);
-		assert_int_equal(resp.rkey, lkey + 1);
+		assert_int_equal(resp.rkey, lkey);
 	}
 	return result;
 }
@@ -222,7 +222,7 @@ static int mw_return(int context, uint32_t pd, uint32_t handle, uint32_t number)
 
 	if (!err) {
 		assert_int_equal(resp.mw_handle, handle);
-		assert_int_equal(resp.rkey, number + 1);
+		assert_int_equal(resp.rkey, number);
 	}
 	return err;
 }
@@ -257,15 +257,16 @@ static void everything_has_its_old_names(void **state)
 	assert_int_equal(cq_return(ctx, cq), 0);
 	assert_int_equal(mr_return(ctx, pd, mr, keys.lkey), 0);
 	assert_int_equal(qp_return(ctx, pd, cq, qp, qpn), 0);
-	assert_int_equal(mw_return(ctx, pd, window.mw_handle, window.rkey - 1), 0);
+	assert_int_equal(mw_return(ctx, pd, window.mw_handle, window.rkey), 0);
 	/* Nothing twice, nothing that can't be. */
 	assert_int_equal(pd_return(ctx, pd), -EEXIST);
 	assert_int_equal(pd_return(ctx, 0), -EINVAL);
 	assert_int_equal(pd_return(ctx, UINT32_MAX), -EINVAL);
 	assert_int_equal(mr_return(ctx, pd, mr + 1000, keys.lkey), -EEXIST);
-	assert_int_equal(mr_return(ctx, pd, mr + 1001, keys.lkey + 3), -EINVAL);
+	assert_int_equal(mr_return(ctx, pd, mr + 1001, keys.lkey + 1), -EEXIST);
+	assert_int_equal(mr_return(ctx, pd, mr + 1002, 1), -EINVAL);
 	assert_int_equal(mw_return(ctx, pd, window.mw_handle + 1004, keys.lkey), -EEXIST);
-	assert_int_equal(mw_return(ctx, pd, window.mw_handle + 1005, window.rkey), -EINVAL);
+	assert_int_equal(mw_return(ctx, pd, window.mw_handle + 1005, UINT32_MAX), -EINVAL);
 	assert_int_equal(qp_return(ctx, pd, cq, qp + 1002, qpn), -EEXIST);
 	assert_int_equal(qp_return(ctx, pd, cq, qp + 1003, qpn + (1 << LIMIT_QP_BITS)), -EINVAL);
 	/* Nothing else in between. */

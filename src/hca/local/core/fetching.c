@@ -68,7 +68,7 @@ static enum fetch fetch_region(struct local_qp *lq, const struct record_segment 
 	struct iovec remote[LIMIT_SGE];
 	struct mr_view view;
 
-	if (!world_peer_region(lq, from->lkey + 1, &view))
+	if (!world_peer_region(lq, from->lkey, &view))
 		return FETCH_REVOKED;
 	if (view.access & (PUB_MR_FOREIGN | PUB_MR_MOVING))
 		return FETCH_IMPORTED;
@@ -105,7 +105,7 @@ static enum fetch fetch_segments(struct local_qp *lq, const struct record_segmen
 		for (same = 1; i + same < n && from[i + same].lkey == from[i].lkey; same++)
 			length += from[i + same].length;
 		int parts = iovec_slice(local, count, &at, &done, length, part);
-		world_hazard *hazard = world_hazard_region_inner(lq, from[i].lkey + 1);
+		world_hazard *hazard = world_hazard_region_inner(lq, from[i].lkey);
 
 		result = fetch_region(lq, from + i, same, part, parts, length);
 		world_hazard_clear(hazard);

@@ -82,8 +82,7 @@ check_region(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length, u
 {
 	*status = IBV_WC_REM_ACCESS_ERR;
 	if (unlikely(!world_peer_region(lq, wqe->rkey, view)))
-		return "no such rkey (never registered or bound, deregistered, invalidated, or an "
-		       "lkey)";
+		return "no such rkey (never registered or bound, deregistered or invalidated)";
 	if (unlikely(view->pd != world_peer_pd(lq))) {
 		view->region = world_peer_window(lq, wqe->rkey, view);
 		if (unlikely(!view->region))
