@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Sockets over RDMA. See rsocket(7); each call does what the one without the r does. */
+/* Sockets over RDMA. See verbena-rsocket(7); each call does what the one without the r does. */
 #ifndef RSOCKET_H
 #define RSOCKET_H
 

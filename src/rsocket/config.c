@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The administrator's defaults: files with one number each in /etc/rdma/rsocket, see rsocket(7).
+ * The administrator's defaults: files with one number each in /etc/rdma/rsocket, see verbena-rsocket(7).
  * Read once. A file without a number, or with one out of bounds, is ignored.
  */
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Socket options, flags and names of rsockets. See rs.h and rsocket(7). */
+/* Socket options, flags and names of rsockets. See rs.h and verbena-rsocket(7). */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>

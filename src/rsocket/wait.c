@@ -5,7 +5,7 @@
  * A waiting thread first polls for some microseconds (polling_time), then arms the completion
  * queue, polls once more, and sleeps in poll(): on the event channel, the completion channel, and
  * the thread's own eventfd, by which another thread that takes completions or events wakes it. The
- * sleep is bounded by wake_up_interval, as in rsocket(7).
+ * sleep is bounded by wake_up_interval, as in verbena-rsocket(7).
  *
  * A thread may be cancelled while it sleeps, and only there: it then leaves the list of waiters,
  * and no lock stays taken. All other code calls base/sys.h; calls to librdmacm and libibverbs that
