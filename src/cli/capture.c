@@ -29,28 +29,6 @@ struct wish {
 	uint32_t snap;
 };
 
-/* Parses a number from 1 to `max`. */
-static bool number_parse_max(const char *text, uint64_t max, uint64_t *out)
-{
-	char *end;
-
-	errno = 0;
-	unsigned long long value = strtoull(text, &end, 10);
-
-	if (*text < '0' || *text > '9' || *end || errno || !value || value > max)
-		return false;
-	*out = value;
-	return true;
-}
-
-static bool take_number(const char *what, uint64_t max, uint64_t *out)
-{
-	if (number_parse_max(optarg, max, out))
-		return true;
-	cli_error("%s is a number from 1 to %" PRIu64 ", not `%s`", what, max, optarg);
-	return false;
-}
-
 enum { SECONDS_OPTION = 256 };
 
 /* Takes one option. False: it is wrong. */
@@ -69,14 +47,14 @@ static bool take_option(struct wish *wish, int option)
 		wish->device = optarg;
 		return true;
 	case 'c':
-		return take_number("COUNT", UINT64_MAX - 1, &wish->count);
+		return cli_number("--count", 1, UINT64_MAX - 1, &wish->count);
 	case 's':
-		if (!take_number("SNAPLEN", UINT32_MAX, &value))
+		if (!cli_size("--snaplen", 1, UINT32_MAX, &value))
 			return false;
 		wish->snap = (uint32_t)value;
 		return true;
 	case SECONDS_OPTION:
-		return take_number("the number of seconds", 1000000000, &wish->seconds);
+		return cli_number("--seconds", 1, 1000000000, &wish->seconds);
 	default:
 		return false;
 	}

@@ -8,6 +8,7 @@
 
 #include <getopt.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Exit codes. `verbena run` ends with its program's code, or with 126 or 127 as a shell would. */
 enum cli_exit {
@@ -38,6 +39,17 @@ extern const struct cli_command command_stop;
 
 /* Prints a message on standard error, as "verbena: ...". */
 void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/*
+ * Each of these reads `optarg` as the value of `option` ("--jobs"). Returns whether it is one, from
+ * `least` to `most`; else a message has been printed, and the result is as it was.
+ */
+bool cli_number(const char *option, uint64_t least, uint64_t most, uint64_t *number);
+bool cli_number32(const char *option, uint32_t least, uint32_t most, uint32_t *number);
+bool cli_size(const char *option, uint64_t least, uint64_t most, uint64_t *bytes);
+
+/* A time above 0 in seconds or with a unit, in nanoseconds. */
+bool cli_time(const char *option, uint64_t most_ns, uint64_t *ns);
 
 /* Prints on standard error how to get help for `command`; returns CLI_USAGE. */
 int cli_usage(const struct cli_command *command);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/quantity.h"
 #include "cli/ctl.h"
 #include "cli/table.h"
 
@@ -81,16 +82,11 @@ int fabric_change(json_t *request, bool json, const char *format, ...)
 /* Splits "S1/7" at its last slash, in place. False, with `text` as it was: it is no port. */
 static bool port_split(char *text, unsigned int *port)
 {
-	char *slash = strrchr(text, '/'), *end;
-	unsigned long number;
+	char *slash = strrchr(text, '/');
 
-	if (!slash || slash == text || slash[1] < '0' || slash[1] > '9')
-		return false;
-	number = strtoul(slash + 1, &end, 10);
-	if (*end || number > TOPOLOGY_PORTS_MAX)
+	if (!slash || slash == text || !quantity_number32(slash + 1, 0, TOPOLOGY_PORTS_MAX, port))
 		return false;
 	*slash = '\0';
-	*port = (unsigned int)number;
 	return true;
 }
 

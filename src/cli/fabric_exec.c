@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/quantity.h"
 #include "cli/cli.h"
 #include "cli/crowd.h"
 #include "cli/crowd_output.h"
@@ -28,7 +29,7 @@
 
 #define NS_PER_S 1e9
 /* As long as a limit may be, in seconds: some years. */
-#define LIMIT_MAX 1e8
+#define LIMIT_MAX_NS (100000000 * QUANTITY_S)
 
 /* What the processes of a daemon are limited to (proto/limits.h) is enough for most crowds. */
 #define AT_ONCE_DEFAULT 1000
@@ -42,8 +43,8 @@ struct exec_wish {
 	bool all, adapters, list, no_prefix, no_sysfs;
 	const char *output; /* directory */
 	unsigned long jobs;
-	double limit_s;
-	char **program; /* and its arguments */
+	uint64_t limit_ns; /* 0: none */
+	char **program;	   /* and its arguments */
 };
 
 /* What runs. */
@@ -62,28 +63,6 @@ struct exec {
 enum { EXEC_ALL = 256, EXEC_ADAPTERS, EXEC_LIST, EXEC_NO_PREFIX, EXEC_NO_SYSFS };
 
 /* Options -------------------------------------------------------------------------------------- */
-
-static bool jobs_take(struct exec_wish *wish)
-{
-	char *end;
-
-	wish->jobs = strtoul(optarg, &end, 10);
-	if (*optarg >= '1' && *optarg <= '9' && !*end && wish->jobs <= 100000)
-		return true;
-	cli_error("--jobs is a number from 1 to 100000, not `%s`", optarg);
-	return false;
-}
-
-static bool limit_take(struct exec_wish *wish)
-{
-	char *end;
-
-	wish->limit_s = strtod(optarg, &end);
-	if (end != optarg && !*end && wish->limit_s > 0 && wish->limit_s <= LIMIT_MAX)
-		return true;
-	cli_error("--timeout is a number of seconds, such as 30 or 0.5, not `%s`", optarg);
-	return false;
-}
 
 static bool exec_take(struct exec_wish *wish, int option)
 {
@@ -107,9 +86,9 @@ static bool exec_take(struct exec_wish *wish, int option)
 		wish->output = optarg;
 		return true;
 	case 'J':
-		return jobs_take(wish);
+		return cli_number("--jobs", 1, 100000, &wish->jobs);
 	case 't':
-		return limit_take(wish);
+		return cli_time("--timeout", LIMIT_MAX_NS, &wish->limit_ns);
 	default:
 		return false;
 	}
@@ -407,7 +386,7 @@ static int crowd_start_all(struct exec *exec)
 	const struct crowd_plan plan = {
 		.count = exec->choice.count,
 		.at_once = wish->jobs ? wish->jobs : AT_ONCE_DEFAULT,
-		.limit_ns = (uint64_t)(wish->limit_s * NS_PER_S),
+		.limit_ns = wish->limit_ns,
 		.is_direct = wish->no_prefix,
 		.context = exec,
 		.prefix = exec_prefix,

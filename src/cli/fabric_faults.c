@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/quantity.h"
 #include "cli/ctl.h"
 #include "cli/fabric.h"
 #include "cli/fabric_view.h"
@@ -113,24 +114,34 @@ const struct fabric_command fabric_port = {
 
 /* Faults --------------------------------------------------------------------------------------- */
 
+/* Copies `text` without `suffix`. False: it doesn't end so, or is longer than `room`. */
+static bool cut_suffix(const char *text, const char *suffix, char *rest, size_t room)
+{
+	size_t length = strlen(text), cut = strlen(suffix);
+
+	if (length < cut || strcmp(text + length - cut, suffix) != 0 || length - cut >= room)
+		return false;
+	memcpy(rest, text, length - cut);
+	rest[length - cut] = '\0';
+	return true;
+}
+
 /* "symbol=12" counts now, "symbol=10/s" from now on. NULL, after a message: it is neither. */
 static json_t *errors_parse(const char *text)
 {
 	const char *equals = strchr(text, '=');
-	double number;
-	char *end;
+	size_t length = equals ? (size_t)(equals - text) : 0;
+	char rate[32];
+	double per_second;
+	uint32_t count;
 
-	if (equals && equals[1] >= '0' && equals[1] <= '9') {
-		size_t length = (size_t)(equals - text);
-
-		number = strtod(equals + 1, &end);
-		if (!strcmp(end, "/s"))
-			return json_pack("{s:s, s:s%, s:f}", "op", "errors", "counter", text,
-					 length, "per_second", number);
-		if (!*end && number <= UINT32_MAX && number == (double)(uint32_t)number)
-			return json_pack("{s:s, s:s%, s:I}", "op", "errors", "counter", text,
-					 length, "count", (json_int_t)number);
-	}
+	if (equals && quantity_number32(equals + 1, 0, UINT32_MAX, &count))
+		return json_pack("{s:s, s:s%, s:I}", "op", "errors", "counter", text, length,
+				 "count", (json_int_t)count);
+	if (equals && cut_suffix(equals + 1, "/s", rate, sizeof(rate)) &&
+	    quantity_fraction(rate, UINT32_MAX, &per_second))
+		return json_pack("{s:s, s:s%, s:f}", "op", "errors", "counter", text, length,
+				 "per_second", per_second);
 	cli_error("`%s`: errors are written symbol=12 (now) or symbol=10/s (from now on)", text);
 	return NULL;
 }
@@ -175,22 +186,20 @@ const struct fabric_command fabric_errors = {
 
 static int drop_act(const struct fabric_call *call)
 {
-	unsigned long attribute = 0;
+	uint32_t attribute = 0;
 	double percent;
-	char *end;
+	char number[32];
 
-	percent = strtod(call->argument[1], &end);
-	if (end == call->argument[1] || (*end && strcmp(end, "%") != 0) ||
-	    !(percent >= 0 && percent <= 100)) {
+	if (!quantity_fraction(cut_suffix(call->argument[1], "%", number, sizeof(number))
+				       ? number
+				       : call->argument[1],
+			       100, &percent)) {
 		cli_error("`%s` is no percentage from 0 to 100", call->argument[1]);
 		return cli_usage(call->self);
 	}
-	if (call->arguments == 3) {
-		attribute = strtoul(call->argument[2], &end, 0);
-		if (*end || !attribute || attribute > 0xffff) {
-			cli_error("`%s` is no attribute of MADs, such as 0x11", call->argument[2]);
-			return cli_usage(call->self);
-		}
+	if (call->arguments == 3 && !quantity_number32(call->argument[2], 1, 0xffff, &attribute)) {
+		cli_error("`%s` is no attribute of MADs, such as 0x11", call->argument[2]);
+		return cli_usage(call->self);
 	}
 	return fabric_change(json_pack("{s:s, s:s, s:i, s:f, s:I}", "op", "drop", "node",
 				       call->argument[0], "port", (int)call->port, "percent",

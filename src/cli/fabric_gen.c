@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/quantity.h"
 #include "cli/fabric.h"
 #include "topology/generate.h"
 
@@ -63,24 +64,17 @@ static const struct option gen_options[] = {
 
 static bool gen_take_count(const char *name, unsigned int *out)
 {
-	char *end;
-	unsigned long value = strtoul(optarg, &end, 10);
+	char option[24];
 
-	*out = (unsigned int)value;
-	if (*optarg >= '0' && *optarg <= '9' && !*end && value <= TOPOLOGY_NODES_MAX)
-		return true;
-	cli_error("--%s is a number up to %u, not `%s`", name, TOPOLOGY_NODES_MAX, optarg);
-	return false;
+	snprintf(option, sizeof(option), "--%s", name);
+	return cli_number32(option, 1, TOPOLOGY_NODES_MAX, out);
 }
 
 /* "4x4x3" */
 static bool take_size(unsigned int size[3])
 {
-	int end = 0, n;
-
 	size[2] = 0;
-	n = sscanf(optarg, "%5ux%5u%nx%5u%n", &size[0], &size[1], &end, &size[2], &end);
-	if (n >= 2 && !optarg[end])
+	if (quantity_dimensions(optarg, 1, TOPOLOGY_NODES_MAX, size, 3) >= 2)
 		return true;
 	cli_error("--size is written 4x4 or 4x4x3, not `%s`", optarg);
 	return false;
@@ -90,20 +84,33 @@ static bool take_size(unsigned int size[3])
 static bool take_link(struct gen_wish *wish)
 {
 	static const unsigned int widths[] = {1, 2, 4, 8, 16};
-	char *end;
-	unsigned long lanes = strtoul(optarg, &end, 10);
+	char text[32];
 
 	for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
-		for (unsigned int speed = 1; speed < TOPOLOGY_SPEEDS; speed++)
-			if (topology_lanes(widths[i]) == lanes && *end == 'x' &&
-			    !strcmp(end + 1, topology_speed_name(speed))) {
+		for (unsigned int speed = 1; speed < TOPOLOGY_SPEEDS; speed++) {
+			snprintf(text, sizeof(text), "%ux%s", topology_lanes(widths[i]),
+				 topology_speed_name(speed));
+			if (!strcmp(text, optarg)) {
 				wish->width = widths[i];
 				wish->speed = speed;
 				return true;
 			}
+		}
 	cli_error("--link is written 4xHDR: 1, 2, 4, 8 or 12 lanes of SDR, DDR, QDR, FDR10, FDR, "
 		  "EDR, HDR, NDR or XDR, not `%s`",
 		  optarg);
+	return false;
+}
+
+static bool take_mtu(struct gen_wish *wish)
+{
+	uint64_t bytes = 0;
+
+	if (quantity_size(optarg, 256, 4096, &bytes))
+		wish->mtu = topology_mtu_code(bytes);
+	if (wish->mtu)
+		return true;
+	cli_error("--mtu is 256, 512, 1024, 2048 or 4096, not `%s`", optarg);
 	return false;
 }
 
@@ -153,12 +160,8 @@ static bool gen_take(struct gen_wish *wish, int option)
 	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
 		if (counts[i].option == option)
 			return gen_take_count(gen_options[option - GEN_HOSTS].name, counts[i].out);
-	if (option == GEN_MTU) {
-		wish->mtu = topology_mtu_code(strtoul(optarg, NULL, 10));
-		if (!wish->mtu)
-			cli_error("--mtu is 256, 512, 1024, 2048 or 4096, not `%s`", optarg);
-		return wish->mtu != 0;
-	}
+	if (option == GEN_MTU)
+		return take_mtu(wish);
 	return take_text(wish, option);
 }
 

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/quantity.h"
 #include "cli/cli.h"
 #include "cli/ctl.h"
 
@@ -207,18 +208,14 @@ static void backslashes_remove(char *text)
 static bool name_take(struct node_choice *choice, const char *name)
 {
 	const json_t *found = json_object_get(choice->index_of, name), *node;
-	unsigned long long guid;
-	char *end;
+	uint64_t guid;
 	size_t i;
 
 	if (found) {
 		choice_take(choice, (size_t)json_integer_value(found));
 		return true;
 	}
-	if (strncmp(name, "0x", 2) != 0)
-		return false;
-	guid = strtoull(name, &end, 16);
-	if (*end)
+	if (strncmp(name, "0x", 2) != 0 || !quantity_number(name, 1, UINT64_MAX, &guid))
 		return false;
 	json_array_foreach(choice->nodes, i, node)
 		if (strtoull(ctl_string(node, "guid"), NULL, 16) == guid) {

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/quantity.h"
 #include "cli/ctl.h"
 #include "cli/fabric.h"
 #include "cli/fabric_view.h"
@@ -23,6 +24,20 @@ struct show_wish {
 };
 
 enum { SHOW_SVG = 256, SHOW_HTML, SHOW_FILE, SHOW_FROM, SHOW_TO, SHOW_SERVE };
+
+/* Whether --serve has a port or a path; if not, a message has been printed. */
+static bool place_is_good(const char *text)
+{
+	uint32_t port;
+
+	if (strchr(text, '/') || quantity_number32(text, 0, UINT16_MAX, &port))
+		return true;
+	cli_error(
+		"--serve is a port from 0 (any) to 65535, or the path of a socket, with a slash in "
+		"it, not `%s`",
+		text);
+	return false;
+}
 
 static bool show_take(struct show_wish *wish, int option)
 {
@@ -50,7 +65,7 @@ static bool show_take(struct show_wish *wish, int option)
 		return true;
 	case SHOW_SERVE:
 		wish->serve = optarg;
-		return true;
+		return place_is_good(optarg);
 	default:
 		return false;
 	}
@@ -171,32 +186,21 @@ const struct cli_command fabric_show = {
 /* Trace ---------------------------------------------------------------------------------------- */
 
 struct trace_wish {
-	unsigned long lid, mlid, sl, pkey;
+	uint32_t lid, mlid, sl, pkey;
 	bool json;
 };
-
-static bool take_limited(const char *what, unsigned long most, unsigned long *out)
-{
-	char *end;
-
-	*out = strtoul(optarg, &end, 0);
-	if (*optarg >= '0' && *optarg <= '9' && !*end && *out <= most)
-		return true;
-	cli_error("--%s is a number up to 0x%lx, not `%s`", what, most, optarg);
-	return false;
-}
 
 static bool trace_take(struct trace_wish *wish, int option)
 {
 	switch (option) {
 	case 'l':
-		return take_limited("lid", 0xbfff, &wish->lid);
+		return cli_number32("--lid", 1, 0xbfff, &wish->lid);
 	case 'm':
-		return take_limited("mlid", 0xfffe, &wish->mlid);
+		return cli_number32("--mlid", 0xc000, 0xfffe, &wish->mlid);
 	case 's':
-		return take_limited("sl", 15, &wish->sl);
+		return cli_number32("--sl", 0, 15, &wish->sl);
 	case 'p':
-		return take_limited("pkey", 0xffff, &wish->pkey);
+		return cli_number32("--pkey", 1, 0xffff, &wish->pkey);
 	case 'j':
 		wish->json = true;
 		return true;

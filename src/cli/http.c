@@ -22,6 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/quantity.h"
+
 #define EXCHANGES 16
 #define REQUEST_MAX 8192
 #define HEAD_MAX 1024
@@ -120,14 +122,13 @@ static int http_listen_path(struct http_listener *listener, const char *path)
 
 int http_listen(struct http_listener *listener, const char *where)
 {
-	char *end;
-	unsigned long port = strtoul(where, &end, 10);
+	uint32_t port;
 	int result;
 
 	*listener = (struct http_listener){.fd = -1};
 	if (strchr(where, '/'))
 		result = http_listen_path(listener, where);
-	else if (isdigit((unsigned char)*where) && !*end && port < 65536)
+	else if (quantity_number32(where, 0, UINT16_MAX, &port))
 		result = http_listen_port(listener, port);
 	else
 		result = -EINVAL;

@@ -2,12 +2,13 @@
 /*
  * What a program needs so that it runs on Verbena; see launch.h.
  *
- * Puts the library's directory in front of LD_LIBRARY_PATH and that of our rdma(8) in front of
- * PATH, and names the daemon in VERBENA_DAEMON. No state. One thread.
+ * Puts the library's directory in front of LD_LIBRARY_PATH, that of our rdma(8) in front of PATH
+ * and /usr/sbin at its end, and names the daemon in VERBENA_DAEMON. No state. One thread.
  */
 #include "cli/launch.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +50,33 @@ static int list_prepend(const char *variable, const char *directory, bool anywhe
 /* Where execvp() looks without PATH. */
 #define PATH_DEFAULT "/bin:/usr/bin"
 
+/*
+ * Appends `directory` to PATH unless it is there. infiniband-diags and OpenSM are in /usr/sbin,
+ * which an ordinary user's PATH often lacks, and need no root on a virtual fabric.
+ */
+static int path_append(const char *directory)
+{
+	const char *old = env_get("PATH");
+	size_t length = strlen(directory);
+	char *list;
+	int result;
+
+	if (!old)
+		old = PATH_DEFAULT;
+	for (const char *at = old; *at; at += *at == ':') {
+		size_t n = strcspn(at, ":");
+
+		if (n == length && !strncmp(at, directory, n))
+			return 0;
+		at += n;
+	}
+	if (asprintf(&list, "%s:%s", old, directory) < 0)
+		return -ENOMEM;
+	result = setenv("PATH", list, 1) ? -errno : 0;
+	free(list);
+	return result;
+}
+
 int launch_environment(void)
 {
 	struct location location;
@@ -74,6 +102,8 @@ int launch_environment(void)
 	 * is missed then. */
 	if (!error && location.program_dir[0] && !strchr(location.program_dir, ':'))
 		error = list_prepend("PATH", location.program_dir, true, PATH_DEFAULT);
+	if (!error)
+		error = path_append("/usr/sbin");
 	/*
 	 * Many programs (UCX, and MPI over it) register tens of megabytes at their start, more than
 	 * an ordinary user may lock by default. Verbena locks no memory, so by default the limit
@@ -113,10 +143,50 @@ static void obstacle_warn(const char *path)
 	}
 }
 
+/* The package of Debian and Ubuntu that has a program of the RDMA world; NULL: not known. */
+static const char *program_package(const char *name)
+{
+	static const struct {
+		const char *pattern, *package;
+	} packages[] = {
+		{"ib_*_bw", "perftest"},
+		{"ib_*_lat", "perftest"},
+		{"ibv_*", "ibverbs-utils"},
+		{"opensm", "opensm"},
+		{"osmtest", "opensm"},
+		{"ibdiagnet", "ibutils"},
+		{"rping", "rdmacm-utils"},
+		{"ucmatose", "rdmacm-utils"},
+		{"mckey", "rdmacm-utils"},
+		{"udaddy", "rdmacm-utils"},
+		{"rstream", "rdmacm-utils"},
+		{"cmtime", "rdmacm-utils"},
+		{"ucx_*", "ucx-utils"},
+		{"fi_*", "libfabric-bin"},
+		{"qperf", "qperf"},
+		{"fio", "fio"},
+		{"ibsim", "ibsim-utils"},
+		{"ib*", "infiniband-diags"},
+		{"smp*", "infiniband-diags"},
+		{"perfquery", "infiniband-diags"},
+		{"sminfo", "infiniband-diags"},
+		{"saquery", "infiniband-diags"},
+	};
+
+	for (size_t i = 0; i < sizeof(packages) / sizeof(packages[0]); i++)
+		if (!fnmatch(packages[i].pattern, name, 0))
+			return packages[i].package;
+	return NULL;
+}
+
 int launch_failed(const char *name, int error)
 {
 	if (error == ENOENT) {
-		cli_error("cannot run %s: there is no such program", name);
+		const char *package = program_package(name);
+
+		cli_error("cannot run %s: there is no such program%s%s", name,
+			  package ? "; Debian and Ubuntu have it in the package " : "",
+			  package ? package : "");
 		return CLI_NOT_FOUND;
 	}
 	cli_error("cannot run %s: %s", name,

@@ -303,20 +303,6 @@ static int resources_print(const json_t *reply)
 	return cli_finish(CLI_OK);
 }
 
-/* Parses a decimal or 0x number of at most `max`. Returns whether `text` is one. */
-static bool json_number_parse(const char *text, json_int_t max, json_int_t *number)
-{
-	char *end;
-	long long value;
-
-	errno = 0;
-	value = strtoll(text, &end, 0);
-	if (errno || end == text || *end || value < 0 || value > max)
-		return false;
-	*number = value;
-	return true;
-}
-
 static bool filter_add_kind(struct filter *filter, const char *name)
 {
 	for (size_t r = 0; r < ARRAY_LENGTH(resources); r++) {
@@ -358,6 +344,7 @@ static int resources_parse_options(int argc, char **argv, struct filter *filter,
 		{"qpn", required_argument, NULL, 'q'},
 		{NULL, 0, NULL, 0},
 	};
+	uint32_t number;
 	int option;
 
 	while ((option = getopt_long(argc, argv, "jhp:q:", options, NULL)) != -1) {
@@ -366,18 +353,14 @@ static int resources_parse_options(int argc, char **argv, struct filter *filter,
 			*json = true;
 			break;
 		case 'p':
-			if (!json_number_parse(optarg, INT32_MAX, &filter->pid) ||
-			    filter->pid == 0) {
-				cli_error("--pid wants a process's number, not `%s`", optarg);
+			if (!cli_number32("--pid", 1, INT32_MAX, &number))
 				return CLI_USAGE;
-			}
+			filter->pid = number;
 			break;
 		case 'q':
-			if (!json_number_parse(optarg, 0xffffff, &filter->qpn)) {
-				cli_error("--qpn wants a QP number up to 0xffffff, not `%s`",
-					  optarg);
+			if (!cli_number32("--qpn", 0, 0xffffff, &number))
 				return CLI_USAGE;
-			}
+			filter->qpn = number;
 			break;
 		case 'h':
 			return -1;

@@ -72,6 +72,19 @@ static int run_on_node(const char *name)
 	return CLI_OK;
 }
 
+/* Takes --node. False, after a message: another one was named before. */
+static bool node_option_take(const char **node)
+{
+	if (*node && strcmp(*node, optarg) != 0) {
+		cli_error("a program is on one node, not on `%s` and `%s`: start one `verbena run` "
+			  "for each, or use `verbena fabric exec`",
+			  *node, optarg);
+		return false;
+	}
+	*node = optarg;
+	return true;
+}
+
 static int run_run(const struct cli_command *self, int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -82,7 +95,7 @@ static int run_run(const struct cli_command *self, int argc, char **argv)
 		{NULL, 0, NULL, 0},
 	};
 	char path[PATH_MAX];
-	const char *node;
+	const char *node = NULL;
 	bool sysfs = true;
 	int option, code;
 
@@ -90,13 +103,16 @@ static int run_run(const struct cli_command *self, int argc, char **argv)
 	while ((option = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
 		if (option == 'n')
 			sysfs = false;
-		else if (option != 'N' && option != 'f')
-			return option == 'h' ? cli_help(self) : cli_usage(self);
+		else if (option == 'N' && !node_option_take(&node))
+			return cli_usage(self);
 		/* VERBENA_MEMORY=private of the caller's counts more. */
-		else if (option == 'f' ? setenv("VERBENA_MEMORY", "shared", 0)
-				       : setenv(NODE_VARIABLE, optarg, 1))
+		else if (option == 'f' && setenv("VERBENA_MEMORY", "shared", 0))
 			return CLI_FAILURE;
+		else if (!strchr("nNf", option))
+			return option == 'h' ? cli_help(self) : cli_usage(self);
 	}
+	if (node && setenv(NODE_VARIABLE, node, 1))
+		return CLI_FAILURE;
 	if (optind == argc) {
 		cli_error("run what? Name a program");
 		return cli_usage(self);

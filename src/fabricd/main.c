@@ -2,6 +2,7 @@
 /* verbena-fabric: options, becoming a daemon, and the process's life. */
 #include "base/background.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "client/rundir.h"
 #include "fabricd/server.h"
 #include "fabricd/state.h"
@@ -41,11 +42,10 @@ struct wishes {
 /* 0: it isn't one, which has been said. */
 static uint32_t slow_read(const char *text)
 {
-	char *end = NULL;
-	unsigned long slow = text ? strtoul(text, &end, 10) : 1;
+	uint32_t slow = 1;
 
-	if (slow && slow <= CLOCKS_SLOW_MAX && (!text || (*text >= '0' && *text <= '9' && !*end)))
-		return (uint32_t)slow;
+	if (!text || quantity_number32(text, 1, CLOCKS_SLOW_MAX, &slow))
+		return slow;
 	fprintf(stderr, "verbena-fabric: --timing=%s: give a number from 1 to %u\n", text,
 		CLOCKS_SLOW_MAX);
 	return 0;

@@ -6,6 +6,7 @@
  */
 #include "base/background.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "client/rundir.h"
 #include "smd/files.h"
 #include "smd/help.h"
@@ -106,16 +107,10 @@ static const struct option long_options[] = {
 /* A number within bounds; false: it is none. */
 static bool number_read(uint32_t *number, uint32_t least, uint32_t most)
 {
-	char *end;
-	unsigned long value = strtoul(optarg, &end, 10);
-
-	if (*end || end == optarg || value < least || value > most) {
-		fprintf(stderr, "verbena-sm: `%s' isn't a number from %u to %u\n", optarg, least,
-			most);
-		return false;
-	}
-	*number = (uint32_t)value;
-	return true;
+	if (quantity_number32(optarg, least, most, number))
+		return true;
+	fprintf(stderr, "verbena-sm: `%s' isn't a number from %u to %u\n", optarg, least, most);
+	return false;
 }
 
 static bool routing_read(struct sm_options *options)
@@ -141,17 +136,17 @@ static bool enforcement_read(struct sm_options *options)
 			options->enforce = (uint8_t)i;
 			return true;
 		}
-	fprintf(stderr, "verbena-sm: partitions are enforced `both', `in', `out' or `off'\n");
+	fprintf(stderr,
+		"verbena-sm: partitions are enforced `both', `in', `out' or `off', not `%s'\n",
+		optarg);
 	return false;
 }
 
 static bool key_option_read(struct wishes *wishes)
 {
-	char *end;
-
 	wishes->has_random_key = !strcmp(optarg, "random");
-	wishes->options.m_key = strtoull(optarg, &end, 0);
-	if (wishes->has_random_key || (!*end && wishes->options.m_key))
+	if (wishes->has_random_key ||
+	    quantity_number(optarg, 1, UINT64_MAX, &wishes->options.m_key))
 		return true;
 	fprintf(stderr, "verbena-sm: `%s' is no M_Key: a number such as 0x1234, or `random'\n",
 		optarg);

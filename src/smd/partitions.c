@@ -9,6 +9,7 @@
  * What OpenSM ignores with a warning (an unknown flag, a membership that is none) is an error here,
  * and a partition has to name its P_Key: made-up ones would change with the file. One thread.
  */
+#include "base/quantity.h"
 #include "smd/files.h"
 
 #include "base/log.h"
@@ -84,15 +85,6 @@ static int pair_take(struct reader *reader, struct pair *pair)
 	return pair->has_value ? word_take(reader, pair->value) : end;
 }
 
-static bool number_take(const char *text, uint64_t most, uint64_t *number)
-{
-	char *end;
-
-	errno = 0;
-	*number = strtoull(text, &end, 0);
-	return isdigit((unsigned char)*text) && !*end && !errno && *number <= most;
-}
-
 /* A definition --------------------------------------------------------------------------------- */
 
 struct definition {
@@ -115,7 +107,7 @@ static void flag_read(struct reader *reader, const struct pair *pair, struct def
 {
 	struct sm_ipoib *ipoib = &definition->ipoib;
 	uint64_t number = 0;
-	bool is_number = pair->has_value && number_take(pair->value, UINT32_MAX, &number);
+	bool is_number = pair->has_value && quantity_number(pair->value, 0, UINT32_MAX, &number);
 
 	if (!strcmp(pair->name, "ipoib") && !pair->has_value)
 		definition->has_ipoib = true;
@@ -162,7 +154,8 @@ static void partition_member_add(struct reader *reader, const struct pair *pair,
 	for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
 		if (!strcmp(pair->name, groups[i].name))
 			kind = groups[i].kind;
-	if (kind == SM_MEMBER_PORT && (!number_take(pair->name, UINT64_MAX, &guid) || !guid)) {
+	if (kind == SM_MEMBER_PORT &&
+	    (!quantity_number(pair->name, 0, UINT64_MAX, &guid) || !guid)) {
 		reader->wrong = "a member is a port's GUID (0x...), ALL, ALL_CAS, ALL_SWITCHES, "
 				"ALL_ROUTERS or SELF";
 		return;
@@ -196,7 +189,7 @@ static int key_read(struct reader *reader, struct definition *definition, int en
 		end = word_take(reader, reader->word);
 	else if (!strcmp(reader->word, "Default"))
 		strcpy(reader->word, "0x7fff");
-	if (!number_take(reader->word, 0xffff, &pkey) || !(pkey & 0x7fff))
+	if (!quantity_number(reader->word, 0, 0xffff, &pkey) || !(pkey & 0x7fff))
 		reader->wrong = "a partition begins with its name and P_Key, such as Name=0x0005";
 	definition->pkey = (uint16_t)(pkey & 0x7fff);
 	return end;

@@ -11,6 +11,7 @@
  *
  * The first `path` whose conditions all hold counts. One thread.
  */
+#include "base/quantity.h"
 #include "smd/files.h"
 
 #include "base/log.h"
@@ -34,22 +35,13 @@ static const char *policy_word(struct policy *policy)
 	return word ? word : "";
 }
 
-static bool policy_number(const char *word, uint64_t most, uint64_t *number)
-{
-	char *end;
-
-	errno = 0;
-	*number = strtoull(word, &end, 0);
-	return isdigit((unsigned char)*word) && !*end && !errno && *number <= most;
-}
-
 static bool policy_level(struct policy *policy)
 {
 	uint64_t level, lane;
 
-	if (!policy_number(policy_word(policy), SM_LEVELS - 1, &level) ||
+	if (!quantity_number(policy_word(policy), 0, SM_LEVELS - 1, &level) ||
 	    strcmp(policy_word(policy), "lane") != 0 ||
-	    !policy_number(policy_word(policy), SM_LANES - 1, &lane))
+	    !quantity_number(policy_word(policy), 0, SM_LANES - 1, &lane))
 		return false;
 	policy->lanes.lane[level] = (uint8_t)lane;
 	return !*policy_word(policy);
@@ -60,10 +52,10 @@ static bool policy_lane(struct policy *policy)
 	uint64_t lane, weight;
 	const char *kind;
 
-	if (!policy_number(policy_word(policy), SM_LANES - 1, &lane))
+	if (!quantity_number(policy_word(policy), 0, SM_LANES - 1, &lane))
 		return false;
 	kind = policy_word(policy);
-	if (!policy_number(policy_word(policy), 255, &weight) ||
+	if (!quantity_number(policy_word(policy), 0, 255, &weight) ||
 	    (strcmp(kind, "low") != 0 && strcmp(kind, "high") != 0))
 		return false;
 	*(*kind == 'l' ? &policy->lanes.low[lane] : &policy->lanes.high[lane]) = (uint8_t)weight;
@@ -74,7 +66,7 @@ static bool policy_limit(struct policy *policy)
 {
 	uint64_t limit;
 
-	if (!policy_number(policy_word(policy), 255, &limit))
+	if (!quantity_number(policy_word(policy), 0, 255, &limit))
 		return false;
 	policy->lanes.high_limit = (uint8_t)limit;
 	return !*policy_word(policy);
@@ -83,15 +75,21 @@ static bool policy_limit(struct policy *policy)
 /* "0x1000" or "0x1000-0x10ff". */
 static bool service_read(const char *word, struct sm_qos_rule *rule)
 {
-	char *end;
+	const char *dash = strchr(word, '-');
+	char first[24];
 
-	if (!isdigit((unsigned char)*word))
+	if (!dash) {
+		if (!quantity_number(word, 0, UINT64_MAX, &rule->service_first))
+			return false;
+		rule->service_last = rule->service_first;
+		return true;
+	}
+	if ((size_t)(dash - word) >= sizeof(first))
 		return false;
-	rule->service_first = rule->service_last = strtoull(word, &end, 0);
-	if (*end == '-')
-		return policy_number(end + 1, UINT64_MAX, &rule->service_last) &&
-		       rule->service_last >= rule->service_first;
-	return !*end;
+	memcpy(first, word, (size_t)(dash - word));
+	first[dash - word] = '\0';
+	return quantity_number(first, 0, UINT64_MAX, &rule->service_first) &&
+	       quantity_number(dash + 1, rule->service_first, UINT64_MAX, &rule->service_last);
 }
 
 static bool condition_read(const char *name, const char *value, struct sm_qos_rule *rule)
@@ -102,7 +100,7 @@ static bool condition_read(const char *name, const char *value, struct sm_qos_ru
 		rule->has_service = true;
 		return service_read(value, rule);
 	}
-	if (!policy_number(value, UINT64_MAX, &number))
+	if (!quantity_number(value, 0, UINT64_MAX, &number))
 		return false;
 	if (!strcmp(name, "pkey") && number <= 0xffff && (number & 0x7fff)) {
 		rule->pkey = (uint16_t)number;
@@ -129,7 +127,7 @@ static bool policy_path(struct policy *policy)
 	     name = policy_word(policy))
 		if (!condition_read(name, policy_word(policy), &rule))
 			return false;
-	if (!*name || !policy_number(policy_word(policy), SM_LEVELS - 1, &level))
+	if (!*name || !quantity_number(policy_word(policy), 0, SM_LEVELS - 1, &level))
 		return false;
 	rule.level = (uint8_t)level;
 	return !*policy_word(policy) && !sm_qos_rule_add(policy->sm, &rule);

@@ -8,12 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/quantity.h"
 #include "topology/private.h"
 
 bool topology_address_parse(struct topology_address *address, const char *text, size_t bytes)
 {
-	char copy[TOPOLOGY_ADDRESS_BYTES], *slash, *end;
-	unsigned long prefix, most;
+	char copy[TOPOLOGY_ADDRESS_BYTES], *slash;
+	uint32_t prefix, most;
 
 	if (bytes >= sizeof(copy))
 		return false;
@@ -28,13 +29,8 @@ bool topology_address_parse(struct topology_address *address, const char *text, 
 		return false;
 	most = address->is_ipv6 ? 128 : 32;
 	prefix = most;
-	if (slash) {
-		if (*slash < '0' || *slash > '9')
-			return false;
-		prefix = strtoul(slash, &end, 10);
-		if (*end || prefix > most)
-			return false;
-	}
+	if (slash && !quantity_number32(slash, 0, most, &prefix))
+		return false;
 	address->prefix = (uint8_t)prefix;
 	return true;
 }

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/quantity.h"
 #include "topology/parse.h"
 
 static void slice_advance(struct topology_slice *slice, size_t bytes)
@@ -114,29 +115,10 @@ void slice_split_comment(struct topology_slice *line, struct topology_slice *com
 
 bool topology_delay_parse(uint32_t *delay_ns, const char *text, size_t bytes)
 {
-	static const struct {
-		const char *unit;
-		double ns;
-	} units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
-	struct topology_slice rest = {text, bytes};
-	uint64_t whole;
-	double value, place = 0.1;
+	uint64_t ns;
 
-	if (!slice_take_number(&rest, 10, &whole) || whole > 1000000000)
+	if (!quantity_time(text, bytes, 0, TOPOLOGY_DELAY_MAX_NS, &ns))
 		return false;
-	value = (double)whole;
-	if (rest.bytes && *rest.text == '.')
-		for (slice_advance(&rest, 1); rest.bytes && isdigit((unsigned char)*rest.text);
-		     place /= 10) {
-			value += (*rest.text - '0') * place;
-			slice_advance(&rest, 1);
-		}
-	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-		if (strlen(units[i].unit) != rest.bytes || !slice_begins(&rest, units[i].unit))
-			continue;
-		value *= units[i].ns;
-		*delay_ns = value <= 1e9 ? (uint32_t)(value + 0.5) : 0;
-		return value <= 1e9;
-	}
-	return false;
+	*delay_ns = (uint32_t)ns;
+	return true;
 }

@@ -21,10 +21,11 @@
 
 #define TOPOLOGY_NONE UINT32_MAX /* no such row */
 
-#define TOPOLOGY_NODES_MAX 49151u /* unicast LIDs */
-#define TOPOLOGY_PORTS_MAX 254u	  /* of a node */
-#define TOPOLOGY_NAME_MAX 127u	  /* bytes of a name or description */
-#define TOPOLOGY_LID_MAX 0xbfffu  /* unicast */
+#define TOPOLOGY_NODES_MAX 49151u	  /* unicast LIDs */
+#define TOPOLOGY_DELAY_MAX_NS 1000000000u /* of a cable */
+#define TOPOLOGY_PORTS_MAX 254u		  /* of a node */
+#define TOPOLOGY_NAME_MAX 127u		  /* bytes of a name or description */
+#define TOPOLOGY_LID_MAX 0xbfffu	  /* unicast */
 
 /* NodeInfo's numbers. */
 enum topology_kind { TOPOLOGY_CA = 1, TOPOLOGY_SWITCH = 2, TOPOLOGY_ROUTER = 3 };

@@ -13,4 +13,5 @@ verbena_unit_test(base_lock SOURCES ${CMAKE_CURRENT_LIST_DIR}/base/test_lock.c L
 verbena_unit_test(base_env SOURCES ${CMAKE_CURRENT_LIST_DIR}/base/test_env.c LIBS verbena_base)
 verbena_unit_test(base_lines SOURCES ${CMAKE_CURRENT_LIST_DIR}/base/test_lines.c LIBS verbena_base)
 verbena_unit_test(base_proc_maps SOURCES ${CMAKE_CURRENT_LIST_DIR}/base/test_proc_maps.c LIBS verbena_base)
+verbena_unit_test(base_quantity SOURCES ${CMAKE_CURRENT_LIST_DIR}/base/test_quantity.c LIBS verbena_base)
 verbena_unit_test(base_spin SOURCES ${CMAKE_CURRENT_LIST_DIR}/base/test_spin.c LIBS verbena_base)

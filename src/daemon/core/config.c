@@ -15,6 +15,7 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "client/rundir.h"
 #include "proto/limits.h"
 
@@ -47,27 +48,18 @@ bool config_is_shared(const struct config *config)
 
 /* ------------------------------------------------------------------ values */
 
-static bool config_parse_number(const char *text, int base, int64_t min, int64_t max,
-				int64_t *number)
-{
-	char *end;
-	long long value;
-
-	errno = 0;
-	value = strtoll(text, &end, base);
-	if (errno || end == text || *end || value < min || value > max)
-		return false;
-	*number = value;
-	return true;
-}
-
 bool config_idle_parse(const char *text, int64_t *ms)
 {
-	if (!strcmp(text, "never")) {
+	uint64_t ns;
+
+	if (!strcmp(text, "never") || !strcmp(text, "-1")) {
 		*ms = -1;
 		return true;
 	}
-	return config_parse_number(text, 10, -1, INT32_MAX, ms);
+	if (!quantity_time(text, strlen(text), QUANTITY_MS, INT32_MAX * QUANTITY_MS, &ns))
+		return false;
+	*ms = (int64_t)(ns / QUANTITY_MS);
+	return true;
 }
 
 /* Each read_*() parses one value. Returns NULL, or what a value must be, as the end of a
@@ -83,7 +75,8 @@ static const char *read_directory(void *to, const char *text)
 
 static const char *read_idle(void *to, const char *text)
 {
-	return config_idle_parse(text, to) ? NULL : "wants milliseconds, or never";
+	return config_idle_parse(text, to) ? NULL
+					   : "wants milliseconds, a time such as 30s, or never";
 }
 
 static const char *read_switch(void *to, const char *text)
@@ -98,9 +91,9 @@ static const char *read_switch(void *to, const char *text)
 
 static const char *read_mode(void *to, const char *text)
 {
-	int64_t mode;
+	uint64_t mode;
 
-	if (!isdigit((unsigned char)*text) || !config_parse_number(text, 8, 0, 0777, &mode))
+	if (!quantity_octal(text, 0777, &mode))
 		return "wants an octal mode from 0 to 0777, for example 0660";
 	*(mode_t *)to = (mode_t)mode;
 	return NULL;
@@ -109,9 +102,9 @@ static const char *read_mode(void *to, const char *text)
 static const char *read_owner(void *to, const char *text)
 {
 	const struct passwd *user;
-	int64_t number;
+	uint64_t number;
 
-	if (config_parse_number(text, 10, 0, UINT32_MAX - 1, &number)) {
+	if (quantity_number(text, 0, UINT32_MAX - 1, &number)) {
 		*(uid_t *)to = (uid_t)number;
 		return NULL;
 	}
@@ -125,9 +118,9 @@ static const char *read_owner(void *to, const char *text)
 static const char *read_group(void *to, const char *text)
 {
 	const struct group *group;
-	int64_t number;
+	uint64_t number;
 
-	if (config_parse_number(text, 10, 0, UINT32_MAX - 1, &number)) {
+	if (quantity_number(text, 0, UINT32_MAX - 1, &number)) {
 		*(gid_t *)to = (gid_t)number;
 		return NULL;
 	}
@@ -141,9 +134,9 @@ static const char *read_group(void *to, const char *text)
 
 static const char *read_quota(void *to, const char *text)
 {
-	int64_t number = CONFIG_UNLIMITED;
+	uint64_t number = CONFIG_UNLIMITED;
 
-	if (strcmp(text, "unlimited") != 0 && !config_parse_number(text, 10, 0, INT32_MAX, &number))
+	if (strcmp(text, "unlimited") != 0 && !quantity_number(text, 0, INT32_MAX, &number))
 		return "wants a number, or unlimited";
 	*(uint32_t *)to = (uint32_t)number;
 	return NULL;

@@ -13,6 +13,7 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "client/rundir.h"
 #include "daemon/core/config.h"
 #include "daemon/core/server.h"
@@ -37,6 +38,13 @@ static const char usage[] =
 static int option_reject(const char *what)
 {
 	fprintf(stderr, "verbenad: %s; try --help\n", what);
+	return EXIT_USAGE;
+}
+
+/* The same for an option's value, which is in `optarg`. */
+static int value_reject(const char *what)
+{
+	fprintf(stderr, "verbenad: %s, not `%s'; try --help\n", what, optarg);
 	return EXIT_USAGE;
 }
 
@@ -100,12 +108,9 @@ static bool switch_take(const char *text, bool *on)
 
 static bool ready_fd_take(const char *text, int *fd)
 {
-	char *end;
-	long number;
+	uint32_t number;
 
-	errno = 0;
-	number = strtol(text, &end, 10);
-	if (errno || end == text || *end || number < 0 || number > INT32_MAX ||
+	if (!quantity_number32(text, 0, INT32_MAX, &number) ||
 	    fcntl((int)number, F_SETFD, FD_CLOEXEC) < 0)
 		return false;
 	*fd = (int)number;
@@ -138,26 +143,27 @@ static int daemon_parse_options(int argc, char **argv, struct server_options *op
 			break; /* read by config_prepare() */
 		case 'd':
 			if (!directory_take(optarg, config))
-				return option_reject("--runtime-dir wants a directory");
+				return value_reject("--runtime-dir wants a directory");
 			break;
 		case 'i':
 			if (!config_idle_parse(optarg, &config->idle_ms))
-				return option_reject("--idle-ms wants milliseconds, or never");
+				return value_reject("--idle-ms wants milliseconds, a time such as "
+						    "30s, or never");
 			break;
 		case 'f':
 			config->idle_ms = -1;
 			break;
 		case 'm':
 			if (!switch_take(optarg, &config->memlock))
-				return option_reject("--memlock wants on or off");
+				return value_reject("--memlock wants on or off");
 			break;
 		case 'w':
 			if (!switch_take(optarg, &config->wire))
-				return option_reject("--wire wants on or off");
+				return value_reject("--wire wants on or off");
 			break;
 		case 'r':
 			if (!ready_fd_take(optarg, &options->ready_fd))
-				return option_reject("--ready-fd wants an open descriptor");
+				return value_reject("--ready-fd wants an open descriptor");
 			break;
 		case 'h':
 			fputs(usage, stdout);

@@ -12,6 +12,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/quantity.h"
 #include "hca/engine/engine.h"
 #include "hca/local/link.h"
 #include "hca/local/record.h"
@@ -24,15 +25,12 @@ enum { UNANSWERED_PERIODS = 2 };
 uint64_t link_idle_period(void)
 {
 	const char *text = env_get("VERBENA_LINK_IDLE_MS");
-	char *end = NULL;
-	unsigned long ms = text ? strtoul(text, &end, 10) : PERIOD_MS;
+	uint64_t ms = PERIOD_MS;
 
-	if (text && (end == text || *end || !ms || ms > PERIOD_MAX_MS)) {
+	if (text && !quantity_number(text, 1, PERIOD_MAX_MS, &ms))
 		log_warn("VERBENA_LINK_IDLE_MS=%s is no number of milliseconds; it is %u", text,
 			 PERIOD_MS);
-		ms = PERIOD_MS;
-	}
-	return ms * 1000000ull;
+	return ms * QUANTITY_MS;
 }
 
 /* Sets the time of the next scan to one period from now, unless one is set already. */

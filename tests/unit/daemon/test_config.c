@@ -127,7 +127,7 @@ static void refusals_name_the_line(void **state)
 		{"node-group = nobody-of-this-name", "groupadd"},
 		{"node-owner = 4294967295", "wants a user"}, /* for chown() it means "unchanged" */
 		{"memlock = yes", "memlock wants on or off, not \"yes\""},
-		{"idle-ms = soon", "wants milliseconds, or never"},
+		{"idle-ms = soon", "wants milliseconds, a time such as 30s, or never"},
 		{"idle-ms = 99999999999999999999", "wants milliseconds"},
 		{"idle-ms = 5 s", "wants milliseconds"},
 		{"user-processes = -1", "wants a number, or unlimited"},
