@@ -18,14 +18,15 @@ static bool ring_has_room(struct ring_tx *tx, uint32_t slots)
 		return true;
 	/* [W5], pairs with [W1]. A consumer that publishes a false position only has its own unread
 	 * records overwritten. */
-	uint32_t consumed = atomic_load_explicit(&tx->ctl->consumed, memory_order_acquire);
+	uint32_t consumed =
+		atomic_load_explicit(&tx->ctl->consumed, memory_order_acquire) + RING_START;
 
 	if (ring_fits(tx, consumed, slots))
 		return true;
 	/* [W3], pairs with [W2] */
 	atomic_store_explicit(&tx->ctl->want_space, 1, memory_order_seq_cst);
 	/* [W4], pairs with [W1] */
-	consumed = atomic_load_explicit(&tx->ctl->consumed, memory_order_seq_cst);
+	consumed = atomic_load_explicit(&tx->ctl->consumed, memory_order_seq_cst) + RING_START;
 	if (ring_fits(tx, consumed, slots))
 		return true;
 	/* Atomic, since any thread may read it, under other locks than the producing thread
@@ -100,11 +101,15 @@ const uint8_t *ring_peek(struct ring_rx *rx, struct ring_header *out, uint32_t *
 
 void ring_tx_init(struct ring_tx *tx, uint8_t *slots, struct ring_ctl *ctl)
 {
-	*tx = (struct ring_tx){
-		.slots = slots, .ctl = ctl, .limit = RING_SLOTS, .full_at = RING_NEVER_FULL};
+	*tx = (struct ring_tx){.slots = slots,
+			       .ctl = ctl,
+			       .pos = RING_START,
+			       .limit = RING_START + RING_SLOTS,
+			       .full_at = RING_NEVER_FULL};
 }
 
 void ring_rx_init(struct ring_rx *rx, uint8_t *slots, struct ring_ctl *ctl)
 {
-	*rx = (struct ring_rx){.slots = slots, .ctl = ctl};
+	*rx = (struct ring_rx){
+		.slots = slots, .ctl = ctl, .pos = RING_START, .published = RING_START};
 }

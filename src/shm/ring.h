@@ -3,14 +3,32 @@
  * A one-way ring of records between two processes (one producer, one consumer).
  *
  * The memory is an array of 64-byte slots; a record is a header and its payload in one or more
- * consecutive slots and never wraps (a PAD record fills the end of a lap). A record exists when
- * its header's `seq` is the number that the consumer waits for; that store is the producer's last.
+ * consecutive slots and never wraps (a PAD record fills the end of a lap). Positions are
+ * free-running 32-bit counts of slots, which begin at RING_START; a position's slot is that of its
+ * low bits, the others count the laps. A record exists when the word `seq` of its header has the
+ * value that belongs to its position, ring_seq(); that store is the producer's last.
  *
  *   Producer writes: record bodies, then (where old payload lies there) the *following* header's
- *                    seq := 0, then this header's seq := position + 1 (release)     [R1]
+ *                    seq := 0, then this header's seq := ring_seq(position) (release) [R1]
  *   Consumer reads:  seq at its position (acquire), and only then the record        [R2]
  *   Consumer writes: ctl->consumed := its position (release), when it has read      [W1]
  *   Producer reads:  ctl->consumed (acquire) before it writes over old slots        [W5]
+ *
+ * The invariant of `seq`: at position p the consumer finds in it one of
+ *   ring_seq(p)               the record is there;
+ *   0                         the slot was never written, or held payload, and the producer has
+ *                             cleared its word;
+ *   ring_seq(p - RING_SLOTS)  the slot had a header in the lap before, too.
+ * There is nothing else. Payload is cleared before the record in front of it exists, so that the
+ * consumer never gets to it, whatever its bytes are. An older header can't be left: in each lap a
+ * slot either gets a header or becomes payload, and then it is cleared before it is a header again.
+ * The three values differ for each p, also where 32 bits come round: ring_seq() is p with the
+ * lowest bit set, so it is never 0, and that bit belongs to the slot, not to the lap, so it differs
+ * from the one of the lap before. A position of its own, or its successor, wouldn't do: 0 is one.
+ *
+ * A slot that is known to have had a header isn't cleared: the producer remembers which slots hold
+ * payload, and a stream of small records touches one cache line each. A second line would have to
+ * come from the consumer's cache before the record could be seen.
  *
  * A producer that finds no room requests a notification, and the request stands until it tries
  * again:
@@ -23,11 +41,10 @@
  * short record, another may still wait with a long one. So want_space is cleared only when all
  * waiting threads are about to try again (ring_retry).
  *
- * Zeroing the following header first means that old payload bytes are never taken for a header,
- * whatever they are. An old header can't be mistaken (its number is of another lap), so the
- * producer remembers which slots hold payload, and a stream of small records touches one cache line
- * each: a second line would have to come from the consumer's cache before the record could be seen.
- * Positions are free-running 32-bit counts of slots.
+ * A link's memory begins as zeros, and both sides begin at RING_START: so ctl->consumed is the
+ * consumer's position less RING_START (ring_consumed() adds it again). Positions are compared by
+ * their differences only, which are at most RING_SLOTS between a position of the producer's and one
+ * of the consumer's.
  *
  * Everything that the consumer reads may be written by a hostile peer: ring_peek() copies the
  * header once and checks that the record lies within the ring; the consumer copies payloads once,
@@ -45,23 +62,30 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/counter.h"
 #include "base/cpu.h"
 
 #define RING_SLOT 64u
 #define RING_HEADER 32u
 /* The simulator (tests/sim/local) has smaller ones, which are full more often. */
 #ifndef RING_SLOTS
-#define RING_SLOTS 1024u /* a power of two */
+#define RING_SLOTS 1024u
 #endif
+_Static_assert(RING_SLOTS > 1 && !(RING_SLOTS & (RING_SLOTS - 1)),
+	       "a power of two: ring_seq()'s lowest bit isn't one of the lap");
 #define RING_BYTES (RING_SLOTS * RING_SLOT)
 /* The largest payload of a record; an eighth of a ring, so that producer and consumer overlap. */
 #ifndef RING_PAYLOAD_MAX
 #define RING_PAYLOAD_MAX (8192u - RING_HEADER)
 #endif
 
-/* ring_tx.full_at at first. It differs from every value of `consumed` then, so that a thread which
- * waits beside a ring that was never found full (its link just came up) sees that there is room. */
-#define RING_NEVER_FULL UINT32_MAX
+/* The first position: four laps before 32 bits come round. Both sides of a link have the same, so a
+ * change of it is one of PUB_VERSION. */
+#define RING_START COUNTER_START(4 * RING_SLOTS)
+
+/* ring_tx.full_at at first. No position has this value, so a thread which waits beside a ring that
+ * was never found full (its link just came up) sees that there is room. */
+#define RING_NEVER_FULL UINT64_MAX
 
 enum ring_kind {
 	RING_PAD, /* rest of the lap; the ring's own */
@@ -84,7 +108,7 @@ _Static_assert(sizeof(struct ring_header) == RING_HEADER, "payload starts at byt
 
 /* Shared words of a ring, each on its writer's line. */
 struct ring_ctl {
-	_Alignas(64) _Atomic uint32_t consumed; /* consumer's */
+	_Alignas(64) _Atomic uint32_t consumed; /* consumer's: its position less RING_START */
 	_Alignas(64) _Atomic uint32_t
 		want_space; /* producer's: ring its doorbell after consuming */
 };
@@ -99,7 +123,7 @@ struct ring_tx {
 	 * read, under the producer's lock (link.tx_lock); atomic, because the engine, which then
 	 * gives the link up, reads it without. */
 	_Atomic bool broken;
-	uint32_t full_at;	/* `consumed` when the ring was found full */
+	uint64_t full_at;	/* the consumer's position when the ring was found full */
 	bool stale[RING_SLOTS]; /* by slot: its first bytes are payload of an earlier record */
 };
 
@@ -108,12 +132,18 @@ struct ring_rx {
 	uint8_t *slots;
 	struct ring_ctl *ctl;
 	uint32_t pos;	    /* next slot to read */
-	uint32_t published; /* ctl->consumed as last stored */
+	uint32_t published; /* as ctl->consumed was last stored */
 };
 
 static inline uint8_t *ring_at(uint8_t *slots, uint32_t pos)
 {
 	return slots + (size_t)(pos & (RING_SLOTS - 1)) * RING_SLOT;
+}
+
+/* `seq` of the header of a record that begins at `pos`. */
+static inline uint32_t ring_seq(uint32_t pos)
+{
+	return pos | 1;
 }
 
 static inline uint32_t ring_slots_for(uint32_t payload)
@@ -131,7 +161,7 @@ static inline uint32_t ring_spare(uint32_t payload)
  * its own. */
 static inline uint32_t ring_consumed(const struct ring_tx *tx)
 {
-	return atomic_load_explicit(&tx->ctl->consumed, memory_order_relaxed);
+	return atomic_load_explicit(&tx->ctl->consumed, memory_order_relaxed) + RING_START;
 }
 
 /* Slow half of ring_reserve(): reads the consumer's position, pads the lap's end. */
@@ -186,7 +216,7 @@ static inline void ring_commit(struct ring_tx *tx, struct ring_header *h, uint32
 		atomic_store_explicit(&next->seq, 0, memory_order_relaxed);
 		tx->stale[following] = false;
 	}
-	atomic_store_explicit(&h->seq, tx->pos + 1,
+	atomic_store_explicit(&h->seq, ring_seq(tx->pos),
 			      memory_order_release); /* [R1], pairs with [R2] */
 	tx->pos += n;
 	ring_look_ahead(tx, n);
@@ -213,7 +243,7 @@ static inline bool ring_ready(const struct ring_rx *rx)
 	struct ring_header *h = (struct ring_header *)ring_at(rx->slots, rx->pos);
 
 	/* [R2], pairs with [R1] */
-	return atomic_load_explicit(&h->seq, memory_order_acquire) == rx->pos + 1;
+	return atomic_load_explicit(&h->seq, memory_order_acquire) == ring_seq(rx->pos);
 }
 
 /* The consumer of a stream knows that the ring holds many records: their lines come from the
@@ -251,7 +281,7 @@ static inline bool ring_publish(struct ring_rx *rx)
 		return false;
 	rx->published = rx->pos;
 	/* [W1], pairs with [W4], [W5] and link_wait()'s [A1] */
-	atomic_store_explicit(&rx->ctl->consumed, rx->pos, memory_order_seq_cst);
+	atomic_store_explicit(&rx->ctl->consumed, rx->pos - RING_START, memory_order_seq_cst);
 	/* [W2], pairs with [W3] */
 	return atomic_load_explicit(&rx->ctl->want_space, memory_order_seq_cst) != 0;
 }

@@ -15,6 +15,7 @@
 
 /* The layout of a link, see src/shm/ring.h and link.h. */
 enum { RING_SLOT = 64, RING_SLOTS = 1024, RING_BYTES = RING_SLOT * RING_SLOTS, RINGS_AT = 4096 };
+#define RING_START (0u - 4 * RING_SLOTS)
 enum { KINDS = 17, CANARY = 0xc5, GUARD = 65536, BYTES = 65536, ROUNDS = 25 };
 
 struct record {
@@ -78,18 +79,26 @@ static void scribble_positions(const struct end *end, uint8_t *link)
 	memcpy(link + any(4) * 64, &value, sizeof(value));
 }
 
+/* What a header's sequence word is at a position. */
+static uint32_t mark_of(uint32_t position)
+{
+	return position | 1;
+}
+
 /* The position at which the ring's next record is expected. */
 static uint32_t next_position(const uint8_t *ring)
 {
-	uint32_t position = 0;
+	uint32_t position = RING_START;
 
 	for (uint32_t slot = 0; slot < RING_SLOTS; slot++) {
 		struct record old;
 
 		memcpy(&old, ring + (size_t)slot * RING_SLOT, sizeof(old));
-		if ((old.seq - 1) % RING_SLOTS == slot && old.seq - 1 + old.slots > position &&
-		    old.slots && old.slots < 200)
-			position = old.seq - 1 + old.slots;
+		uint32_t at = old.seq / RING_SLOTS * RING_SLOTS + slot;
+
+		if (old.seq == mark_of(at) && old.slots && old.slots < 200 &&
+		    (int32_t)(at + old.slots - position) > 0)
+			position = at + old.slots;
 	}
 	return position;
 }
@@ -123,7 +132,7 @@ static void scribble_records(const struct end *end, uint8_t *link)
 		memcpy(at + sizeof(record) + 8, &key[any(2)], sizeof(uint32_t));
 		record.seq = 0;
 		memcpy(at, &record, sizeof(record));
-		__atomic_store_n((uint32_t *)(void *)at, position + 1, __ATOMIC_RELEASE);
+		__atomic_store_n((uint32_t *)(void *)at, mark_of(position), __ATOMIC_RELEASE);
 	}
 }
 
@@ -313,7 +322,7 @@ static void hostile_again(struct rig *rig)
 
 		uint8_t *ring = ring_of(link, end.qp->qp_num);
 		uint32_t position = next_position(ring);
-		struct record record = {.seq = position + 1, .slots = 0xffff};
+		struct record record = {.seq = mark_of(position), .slots = 0xffff};
 
 		memcpy(ring + (size_t)(position % RING_SLOTS) * RING_SLOT, &record, sizeof(record));
 		munmap(link, link_bytes());

@@ -17,6 +17,7 @@ struct seeds {
 /*
  * usage: PROGRAM [--from SEED] COUNT     runs seeds, the first to fail ends it
  *        PROGRAM --seed SEED [-v]        one seed; -v prints every step
+ * Where counters begin (base/counter.h) is drawn from the seed, too.
  * From SEEDS_TOTALS seeds on the totals are printed and must be complete.
  */
 enum { SEEDS_TOTALS = 1000 };

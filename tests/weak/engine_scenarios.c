@@ -96,8 +96,8 @@ static void doorbell_setup(void)
 {
 	begin();
 	name_words();
-	model_word(&incoming(0)->seq, 4, "seq[0]");
-	model_word(&incoming(1)->seq, 4, "seq[1]");
+	model_word(&incoming(RING_START)->seq, 4, "seq[0]");
+	model_word(&incoming(RING_START + 1)->seq, 4, "seq[1]");
 }
 
 static void peer_sends_two(void)
@@ -111,7 +111,7 @@ static void engine_takes_two(void)
 {
 	for (;;) {
 		engine_release(&hca);
-		if (ours.rx.pos == 2)
+		if (ours.rx.pos == RING_START + 2)
 			return;
 		model_event_wait(OURS);
 		kick_heard(&hca);
@@ -203,7 +203,7 @@ static void peer_sends_one(void)
 
 static bool is_taken(void)
 {
-	return ours.rx.pos != 0;
+	return ours.rx.pos != RING_START;
 }
 
 /* As ibv_req_notify_cq() does it. */

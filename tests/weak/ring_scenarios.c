@@ -71,7 +71,7 @@ static void begin(uint32_t pos)
 	ring_rx_init(&rx, memory.slots, &memory.ctl);
 	tx.pos = rx.pos = rx.published = pos;
 	tx.limit = pos + RING_SLOTS;
-	atomic_store(&memory.ctl.consumed, pos);
+	atomic_store(&memory.ctl.consumed, pos - RING_START);
 	got = 0;
 }
 
@@ -85,19 +85,30 @@ static void share(void)
 /* ------------------------------------------------------------------ records where payload was */
 
 /* Two slots, then one, over old payload that resembles the expected headers. */
-static void pass_setup(void)
+static void pass_from(uint32_t pos)
 {
-	begin(RING_SLOTS + 4);
+	begin(pos);
 	for (uint32_t i = 1; i < 8; i++) {
-		tx.stale[4 + i] = true;
-		atomic_store(&header_at(4 + i)->seq, RING_SLOTS + 4 + i + 1);
-		header_at(4 + i)->kind = RING_KIND_FIRST;
-		header_at(4 + i)->slots = 1;
+		tx.stale[(pos + i) & (RING_SLOTS - 1)] = true;
+		atomic_store(&header_at(pos + i)->seq, ring_seq(pos + i));
+		header_at(pos + i)->kind = RING_KIND_FIRST;
+		header_at(pos + i)->slots = 1;
 	}
 	share();
-	model_word(&header_at(4)->seq, SEQ_BYTES, "seq[4]");
-	model_word(&header_at(6)->seq, SEQ_BYTES, "seq[6]");
-	model_word(&header_at(7)->seq, SEQ_BYTES, "seq[7]");
+	model_word(&header_at(pos)->seq, SEQ_BYTES, "first seq");
+	model_word(&header_at(pos + 2)->seq, SEQ_BYTES, "second seq");
+	model_word(&header_at(pos + 3)->seq, SEQ_BYTES, "third seq");
+}
+
+static void pass_setup(void)
+{
+	pass_from(RING_SLOTS + 4);
+}
+
+/* The consumer comes to the last position of all, behind both records, where old payload was. */
+static void end_setup(void)
+{
+	pass_from(UINT32_MAX - 3);
 }
 
 static void pass_producer(void)
@@ -118,7 +129,7 @@ static void pass_consumer(void)
  * first record's place. */
 static void full_setup(void)
 {
-	begin(0);
+	begin(0u - RING_SLOTS); /* the pad is at the last position */
 	for (uint32_t i = 0; i < 8; i++)
 		produce(i < 7 ? 128 : 127, i + 1);
 	share();
@@ -149,6 +160,7 @@ static void look_producer(void)
 
 const struct model_scenario ring_scenarios[] = {
 	{"ring.pass", pass_setup, {pass_producer, pass_consumer}, NULL},
+	{"ring.end", end_setup, {pass_producer, pass_consumer}, NULL},
 	{"ring.full", full_setup, {full_producer, full_consumer}, NULL},
 	{"ring.look", full_setup, {look_producer, full_consumer}, NULL},
 	{0},

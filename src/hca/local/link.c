@@ -820,9 +820,9 @@ void link_send_last(struct link *link)
 		engine_poll(link->hca, NULL); /* its passes move the backlog */
 }
 
-/* Enters the QP among those that the engine resumes. Returns `consumed` when the ring was found
- * full. */
-static uint32_t join_waiters(struct link *link, struct qp *qp) REQUIRES(qp->lock)
+/* Enters the QP among those that the engine resumes. Returns the peer's position when the ring
+ * was found full. */
+static uint64_t join_waiters(struct link *link, struct qp *qp) REQUIRES(qp->lock)
 {
 	/* A UD QP that gave up a datagram to one peer may have to wait for another peer's link.
 	 * Only the former link's lock guards its place among the waiters there. */
@@ -832,7 +832,7 @@ static uint32_t join_waiters(struct link *link, struct qp *qp) REQUIRES(qp->lock
 	if (list_empty(&qp->tx_wait))
 		list_add_tail(&link->waiters, &qp->tx_wait);
 	qp->wait_link = link;
-	uint32_t full_at = link->tx.full_at;
+	uint64_t full_at = link->tx.full_at;
 
 	lock_give(&link->tx_lock);
 	atomic_store_explicit(&link->has_waiters, true, memory_order_relaxed);
@@ -845,7 +845,7 @@ static uint32_t join_waiters(struct link *link, struct qp *qp) REQUIRES(qp->lock
 
 void link_wait(struct link *link, struct qp *qp)
 {
-	uint32_t full_at = join_waiters(link, qp);
+	uint64_t full_at = join_waiters(link, qp);
 
 	/* If the peer made room, or the link came up, and this process's engine looked for waiters
 	 * before this QP was among them, the engine would not look again. */

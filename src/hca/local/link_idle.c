@@ -50,7 +50,8 @@ void link_idle_init(struct link *link)
 void link_idle_begin(struct link *link)
 {
 	link->idle.kept = false;
-	link->idle.sent = link->idle.taken = 0;
+	link->idle.sent = link->tx.pos;
+	link->idle.taken = link->rx.pos;
 	if (!atomic_load(&link->idle.users))
 		link_idle_arm(link->hca);
 }

@@ -85,7 +85,7 @@ uint64_t link_idle_period(void);
 
 /* Initialises the part of a new link. */
 void link_idle_init(struct link *link);
-/* The link is about to be UP (engine thread). */
+/* The link is about to be UP, and its rings exist (engine thread). */
 void link_idle_begin(struct link *link);
 
 /* Takes the link to `slot` for a user that needs it from now on: link_get() and a count. NULL: out

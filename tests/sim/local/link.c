@@ -493,7 +493,10 @@ void link_send(struct link *link, struct ring_header *h, uint32_t payload)
 	trace("to process %u: kind %u flags 0x%x dst 0x%x src 0x%x msn %u ack %u imm %u length %u",
 	      link->peer->number, h->kind, h->flags, h->dst, h->src, h->msn, h->ack, h->imm,
 	      h->length);
+	uint32_t pos = link->tx.pos;
+
 	ring_commit(&link->tx, h, payload);
+	totals.rings_round += link->tx.pos < pos;
 	mutex_give(&link->tx_lock);
 }
 
@@ -583,7 +586,7 @@ void link_wait(struct link *link, uint32_t qp)
 {
 	mutex_take(&link->tx_lock);
 	link->waits[qp] = true;
-	uint32_t full_at = link->tx.full_at;
+	uint64_t full_at = link->tx.full_at;
 
 	mutex_give(&link->tx_lock);
 	link->has_waiters = true;

@@ -133,6 +133,7 @@ static bool totals_print(void)
 		{"reads that waited", totals.gathered},
 		{"reads by one call", totals.together},
 		{"full rings", totals.ring_full},
+		{"rings come round", totals.rings_round},
 		{"no receive", totals.rnr},
 		{"no tag at first", totals.unmatched},
 		{"SENDs the short way", totals.short_ways},

@@ -150,8 +150,9 @@ void plan_make(struct plan *plan, uint64_t seed)
 
 void plan_print(const struct plan *plan)
 {
-	printf("%u processes, %u pairs, %u threads, %u actions, walk %u%s\n", plan->processes,
-	       plan->pairs, plan->programs, plan->actions, plan->walk, plan->calm ? ", calm" : "");
+	printf("%u processes, %u pairs, %u threads, %u actions, walk %u%s, counters begin at %u\n",
+	       plan->processes, plan->pairs, plan->programs, plan->actions, plan->walk,
+	       plan->calm ? ", calm" : "", COUNTER_START(0));
 	printf("  hold_bytes %u, kill %u, stop %u, no copies from %u, liar %u%s%s\n  cuts at",
 	       plan->hold_bytes, plan->kill, plan->stop, plan->copy_fails_at, plan->hostile,
 	       plan->by_ring ? ", by ring" : "", plan->routed ? ", on a fabric" : "");

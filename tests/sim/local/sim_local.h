@@ -559,7 +559,7 @@ struct totals {
 		drains, drained_late, lent, not_lent, forks, child_requests, mapped, imported,
 		refused_in_part, binds, windows_later, invalidated_by_peer, through_windows,
 		mapped_windows, wrong_windows, unmatched, short_ways, carried, flushed_here,
-		gathered, together, flushed_by_peer, flushes_refused;
+		gathered, together, flushed_by_peer, flushes_refused, rings_round;
 };
 extern struct totals totals;
 

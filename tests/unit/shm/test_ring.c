@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The ring: order, wrap, full and empty, space notification, and corrupt values from a hostile
- * peer. */
+/* The ring: order, laps, the end of its positions, full and empty, space notification, and corrupt
+ * values from a hostile peer. Each test may begin where it likes (base/counter.h). */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -14,20 +14,29 @@
 
 #include "shm/link.h"
 
+uint32_t counter_lead = 4 * RING_SLOTS;
+
 struct rig {
 	struct link_memory *memory;
 	struct ring_tx tx;
 	struct ring_rx rx;
 };
 
+/* An empty ring, `lead` slots before the end of its positions. */
+static void begin(struct rig *r, uint32_t lead)
+{
+	counter_lead = lead;
+	memset(r->memory, 0, sizeof(*r->memory));
+	ring_tx_init(&r->tx, r->memory->ring[0], &r->memory->ctl[0]);
+	ring_rx_init(&r->rx, r->memory->ring[0], &r->memory->ctl[0]);
+}
+
 static int setup(void **state)
 {
 	struct rig *r = calloc(1, sizeof(*r));
 
 	r->memory = aligned_alloc(4096, (sizeof(*r->memory) + 4095) & ~4095ul);
-	memset(r->memory, 0, sizeof(*r->memory));
-	ring_tx_init(&r->tx, r->memory->ring[0], &r->memory->ctl[0]);
-	ring_rx_init(&r->rx, r->memory->ring[0], &r->memory->ctl[0]);
+	begin(r, 4 * RING_SLOTS);
 	*state = r;
 	return 0;
 }
@@ -92,14 +101,12 @@ static bool get(struct rig *r, uint32_t number)
 	return true;
 }
 
-static void test_order_and_wrap(void **state)
+static void exchange(struct rig *r, uint32_t records)
 {
-	struct rig *r = *state;
 	uint32_t in = 0, out = 0;
 
-	srand(1);
-	while (out < 20000) {
-		for (int n = rand() % 20; n > 0 && in < 20000 && put(r, in); n--)
+	while (out < records) {
+		for (int n = rand() % 20; n > 0 && in < records && put(r, in); n--)
 			in++;
 		for (int n = rand() % 20; n > 0 && get(r, out); n--) {
 			out++;
@@ -107,6 +114,80 @@ static void test_order_and_wrap(void **state)
 		}
 	}
 	assert_false(ring_ready(&r->rx));
+}
+
+static void test_order_and_laps(void **state)
+{
+	srand(1);
+	exchange(*state, 20000);
+}
+
+static void test_order_over_the_end(void **state)
+{
+	srand(2);
+	for (uint32_t lead = 0; lead < 3 * RING_SLOTS; lead += 7) {
+		begin(*state, lead);
+		exchange(*state, 300);
+	}
+}
+
+/* Whether a record of `size` bytes gets through, and the ring is seen to be empty behind it. The
+ * payload's bytes are such that no header in them is valid. */
+static void passes_alone(struct rig *r, uint32_t size)
+{
+	struct ring_header *h = ring_reserve(&r->tx, size), out;
+	uint32_t room;
+	int error = 0;
+
+	assert_non_null(h);
+	h->kind = RING_KIND_FIRST;
+	h->length = size;
+	memset((uint8_t *)h + RING_HEADER, 0xa5, size);
+	ring_commit(&r->tx, h, size);
+	assert_non_null(ring_peek(&r->rx, &out, &room, &error));
+	assert_int_equal(out.length, size);
+	ring_pop(&r->rx, &out);
+	ring_publish(&r->rx);
+	assert_null(ring_peek(&r->rx, &out, &room, &error));
+	assert_int_equal(error, 0);
+}
+
+/* A lap of long records, then laps of short ones: the consumer waits at each position, the last one
+ * of all as well, where payload was before. */
+static void test_old_payload_at_each_position(void **state)
+{
+	struct rig *r = *state;
+
+	begin(r, 2 * RING_SLOTS);
+	for (uint32_t i = 0; i < 8; i++)
+		passes_alone(r, RING_PAYLOAD_MAX);
+	for (uint32_t i = 0; i < 2 * RING_SLOTS + 10; i++)
+		passes_alone(r, 8);
+}
+
+/* A thread that waits beside a ring which was never full sees room wherever the consumer is. */
+static void test_never_full_is_no_position(void **state)
+{
+	struct rig *r = *state;
+
+	for (uint32_t lead = 0; lead < 4; lead++) {
+		begin(r, lead);
+		passes_alone(r, 8);
+		assert_true(ring_consumed(&r->tx) != r->tx.full_at);
+	}
+}
+
+/* The three values that the consumer may find at a position differ: nothing, the record of the lap
+ * before, the record. */
+static void test_marks_differ(void **state)
+{
+	(void)state;
+	for (uint64_t i = 0; i < 1ull << 32; i += i % 4096 < 2050 ? 1 : 1000003) {
+		const uint32_t pos = (uint32_t)i - 1030;
+
+		assert_true(ring_seq(pos) != 0);
+		assert_true(ring_seq(pos) != ring_seq(pos - RING_SLOTS));
+	}
 }
 
 static void test_full_asks_for_space(void **state)
@@ -147,6 +228,8 @@ static void test_evil_header(void **state)
 	struct rig *r = *state;
 	const uint16_t lengths[] = {0, RING_SLOTS + 1, 0xffff};
 
+	begin(r, 4 * RING_SLOTS); /* the first slot is the next */
+
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
 		struct ring_header *h = (struct ring_header *)r->memory->ring[0];
 		struct ring_header out;
@@ -155,7 +238,7 @@ static void test_evil_header(void **state)
 
 		h->kind = RING_KIND_FIRST;
 		h->slots = lengths[i];
-		atomic_store(&h->seq, 1);
+		atomic_store(&h->seq, ring_seq(r->rx.pos));
 		assert_null(ring_peek(&r->rx, &out, &room, &error));
 		assert_int_equal(error, -EPROTO);
 	}
@@ -192,7 +275,11 @@ static void test_two_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_order_and_wrap, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_order_and_laps, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_order_over_the_end, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_old_payload_at_each_position, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_never_full_is_no_position, setup, teardown),
+		cmocka_unit_test(test_marks_differ),
 		cmocka_unit_test_setup_teardown(test_full_asks_for_space, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_lying_consumer_changes_nothing, setup,
 						teardown),
