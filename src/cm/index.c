@@ -25,12 +25,18 @@ int index_init(struct index *index)
 void index_fini(struct index *index)
 {
 	free(index->buckets);
-	index->buckets = NULL;
+	free(index->old);
+	index->buckets = index->old = NULL;
 }
 
 static struct index_node **index_bucket(const struct index *index, uint64_t key)
 {
-	return &index->buckets[index_mix(key) & (index->size - 1)];
+	uint64_t hash = index_mix(key);
+	uint32_t before = (uint32_t)hash & (index->size / 2 - 1);
+
+	if (index->old && before >= index->moved)
+		return &index->old[before];
+	return &index->buckets[hash & (index->size - 1)];
 }
 
 static void index_push(struct index *index, struct index_node *node)
@@ -41,30 +47,46 @@ static void index_push(struct index *index, struct index_node *node)
 	*head = node;
 }
 
+/* Begins to move all nodes to a table twice as large. */
 static void index_grow(struct index *index)
 {
-	struct index larger = {.size = index->size * 2};
+	struct index_node **larger = calloc((size_t)index->size * 2, sizeof(struct index_node *));
 
-	larger.buckets = calloc(larger.size, sizeof(struct index_node *));
-	if (!larger.buckets)
+	if (!larger)
 		return;
-	for (uint32_t i = 0; i < index->size; i++) {
-		struct index_node *next;
+	index->old = index->buckets;
+	index->moved = 0;
+	index->buckets = larger;
+	index->size *= 2;
+}
 
-		for (struct index_node *node = index->buckets[i]; node; node = next) {
-			next = node->next;
-			index_push(&larger, node);
-		}
+static void index_move_bucket(struct index *index)
+{
+	struct index_node *next, *node = index->old[index->moved++];
+
+	for (; node; node = next) {
+		next = node->next;
+		index_push(index, node);
 	}
-	free(index->buckets);
-	index->buckets = larger.buckets;
-	index->size = larger.size;
+	if (index->moved < index->size / 2)
+		return;
+	free(index->old);
+	index->old = NULL;
+}
+
+/* Two buckets for each node that is added: the old table is empty long before the new one is
+ * full. */
+static void index_go_on(struct index *index)
+{
+	for (int i = 0; i < 2 && index->old; i++)
+		index_move_bucket(index);
 }
 
 void index_add(struct index *index, struct index_node *node, uint64_t key)
 {
-	if (index->count >= index->size)
+	if (index->count >= index->size && !index->old)
 		index_grow(index);
+	index_go_on(index);
 	node->key = key;
 	node->in = true;
 	index_push(index, node);

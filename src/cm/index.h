@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A hash table of structures that contain their node, so that adding one allocates nothing. The
- * table grows with the number of nodes; without memory for that it gets slower and goes on. Keys
- * need not be unique: the caller compares what index_first() and index_next() return.
+ * table grows with the number of nodes; without memory for that it gets slower and goes on. It
+ * grows bit by bit: each index_add() moves two of the old buckets to the larger table, so no call
+ * takes long, however many nodes there are. Keys need not be unique: the caller compares what
+ * index_first() and index_next() return.
  */
 #ifndef VERBENA_CM_INDEX_H
 #define VERBENA_CM_INDEX_H
@@ -19,6 +21,10 @@ struct index_node {
 struct index {
 	struct index_node **buckets;
 	uint32_t size, count; /* size: a power of two */
+	/* While the table grows, half its size: the buckets from `moved` on still have their nodes.
+	 * Else NULL. */
+	struct index_node **old;
+	uint32_t moved;
 };
 
 /* 0 or -ENOMEM. */

@@ -316,7 +316,6 @@ static void server_init(struct server *server, const struct server_options *opti
 	list_init(&server->users);
 	list_init(&server->captures);
 	share_init(&server->share);
-	xrc_init(&server->xrc);
 	attach_init(server);
 	udp_slots_init(&server->wire, !server->config.wire, options->ready_fd < 0);
 	raise_limits(server);
@@ -400,6 +399,11 @@ int server_setup(struct server *server, const struct server_options *options)
 		log_error("can't make the table of multicast groups: %s", strerror(-err));
 		goto out_undo;
 	}
+	err = xrc_init(&server->xrc);
+	if (err) {
+		log_error("no memory for XRC domains");
+		goto out_undo;
+	}
 	route_cache_open(&server->routes);
 	devices_init(&server->devices, server);
 	err = cm_service_open(server);
@@ -455,6 +459,7 @@ void setup_undo(struct server *server)
 	close_watch(server, &server->ctl, server->keep_ctl ? NULL : "ctl");
 	cm_service_close(server);
 	mcast_close(server);
+	xrc_fini(&server->xrc);
 	for (uint32_t i = 1; i < server->devices.count; i++)
 		close_watch(server, &server->devices.device[i].listener,
 			    server->devices.device[i].node);

@@ -338,18 +338,15 @@ static void show_srq(const struct srq *srq, struct text *out)
 
 static void show_xrcd(const struct xrcd *xrcd, struct text *out)
 {
-	const struct xrc_domain *domain = xrcd->domain;
-	uint32_t targets = 0;
+	const struct xrc_domain *domain = xrcd->member->domain;
 
-	list_for_each(node, &domain->targets)
-		targets++;
 	json_number(out, "domain", domain->number);
 	if (domain->ino) {
 		json_number(out, "dev", domain->dev);
 		json_number(out, "ino", domain->ino);
 	}
 	json_number(out, "users", xrcd->object.users);
-	json_number(out, "targets", targets);
+	json_number(out, "targets", domain->targets);
 }
 
 static void show_object(const struct object *object, struct text *out)

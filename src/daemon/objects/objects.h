@@ -23,6 +23,7 @@ struct proto_create_channel_cq_resp;
 struct request;
 struct target;
 struct xrc_domain;
+struct xrc_member;
 
 /* In the order in which a context's objects are freed: users before what they use. */
 enum object_kind {
@@ -101,8 +102,7 @@ struct cq {
 /* A handle of an XRC domain (xrc.h). */
 struct xrcd {
 	struct object object;
-	struct xrc_domain *domain;
-	struct list by_domain; /* on domain->handles */
+	struct xrc_member *member; /* its context's, of the domain */
 };
 
 struct srq {

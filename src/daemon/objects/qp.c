@@ -159,7 +159,7 @@ static int target_create_for(struct request *request, const struct ib_uverbs_cre
 		return err;
 	err = qpn_take(request, &qpn);
 	if (!err) {
-		err = xrc_make_target(((struct xrcd *)xrcd)->domain, qpn, &target);
+		err = xrc_make_target(((struct xrcd *)xrcd)->member->domain, qpn, &target);
 		if (err)
 			ids_give(&process->qpns, qpn & (LIMIT_QPS_PER_SLOT - 1));
 	}

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 #include "base/log.h"
 #include "daemon/core/commands.h"
@@ -23,10 +24,25 @@
 /* enum ibv_qp_state, enum ibv_event_type, whose numbers the kernel's headers don't have. */
 enum { STATE_RESET = 0, STATE_ERR = 6, EVENT_QP_ACCESS_ERR = 3, EVENT_COMM_EST = 4 };
 
-void xrc_init(struct xrc *xrc)
+int xrc_init(struct xrc *xrc)
 {
 	*xrc = (struct xrc){0};
-	list_init(&xrc->domains);
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		list_init(&xrc->by_slot[slot]);
+	if (getrandom(&xrc->seed, sizeof(xrc->seed), 0) != sizeof(xrc->seed))
+		log_debug("no random seed for the files of XRC domains");
+	if (index_init(&xrc->by_number) || index_init(&xrc->by_file) || index_init(&xrc->by_qpn)) {
+		xrc_fini(xrc);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+void xrc_fini(struct xrc *xrc)
+{
+	index_fini(&xrc->by_number);
+	index_fini(&xrc->by_file);
+	index_fini(&xrc->by_qpn);
 }
 
 /* ------------------------------------------------------------------ the table, events */
@@ -75,9 +91,9 @@ static void target_tell(const struct target *target, uint32_t event)
 
 	if (at)
 		events_xrc(&at->events, target->qpn, slot, event);
-	list_for_each(node, &target->domain->handles) {
+	list_for_each(node, &target->domain->members) {
 		struct process *process =
-			container_of(node, struct xrcd, by_domain)->object.context->process;
+			container_of(node, struct xrc_member, node)->context->process;
 
 		if (process != last && process != at)
 			events_xrc(&process->events, target->qpn, slot, event);
@@ -87,13 +103,23 @@ static void target_tell(const struct target *target, uint32_t event)
 
 /* ------------------------------------------------------------------ domains */
 
-static struct xrc_domain *domain_of_file(struct server *server, const struct conn *conn,
+static uint64_t file_key(const struct xrc *xrc, const struct user *user, uint64_t dev, uint64_t ino)
+{
+	return index_mix(index_mix(ino ^ xrc->seed) ^ dev) ^ user->uid;
+}
+
+static struct xrc_domain *domain_of_file(const struct server *server, const struct conn *conn,
 					 const struct proto_open_xrcd *body)
 {
-	list_for_each(node, &server->xrc.domains) {
-		struct xrc_domain *domain = container_of(node, struct xrc_domain, node);
+	const struct xrc *xrc = &server->xrc;
+	uint64_t key = file_key(xrc, conn->user, body->dev, body->ino);
 
-		if (domain->dev == body->dev && domain->ino == body->ino && domain->ino &&
+	if (!body->ino)
+		return NULL;
+	for (struct index_node *at = index_first(&xrc->by_file, key); at; at = index_next(at)) {
+		struct xrc_domain *domain = container_of(at, struct xrc_domain, by_file);
+
+		if (domain->dev == body->dev && domain->ino == body->ino &&
 		    domain->user == conn->user && domain->device == conn->device)
 			return domain;
 	}
@@ -104,9 +130,8 @@ static struct xrc_domain *domain_of_file(struct server *server, const struct con
  * was one: the domain may have ended with it. */
 static bool domain_lose_one(struct xrc_domain *domain, const struct conn *but)
 {
-	list_for_each(node, &domain->handles) {
-		struct conn *conn =
-			container_of(node, struct xrcd, by_domain)->object.context->conn;
+	list_for_each(node, &domain->members) {
+		struct conn *conn = container_of(node, struct xrc_member, node)->context->conn;
 
 		if (conn == but || !conn_has_hung_up(conn))
 			continue;
@@ -132,10 +157,7 @@ static struct xrc_domain *living_domain_of_file(struct request *request)
 
 static bool number_is_taken(const struct server *server, uint32_t number)
 {
-	list_for_each(node, &server->xrc.domains)
-		if (container_of(node, struct xrc_domain, node)->number == number)
-			return true;
-	return false;
+	return index_first(&server->xrc.by_number, number);
 }
 
 static uint32_t new_number(struct server *server)
@@ -165,10 +187,69 @@ static struct xrc_domain *xrc_domain_make(const struct request *request)
 		.ino = body->ino,
 		.number = again ? old->number : new_number(server),
 	};
-	list_init(&domain->handles);
-	list_init(&domain->targets);
-	list_add_tail(&server->xrc.domains, &domain->node);
+	list_init(&domain->members);
+	index_add(&server->xrc.by_number, &domain->by_number, domain->number);
+	if (domain->ino)
+		index_add(&server->xrc.by_file, &domain->by_file,
+			  file_key(&server->xrc, domain->user, domain->dev, domain->ino));
 	return domain;
+}
+
+static void domain_end(struct xrc_domain *domain)
+{
+	struct xrc *xrc = &domain->server->xrc;
+
+	index_remove(&xrc->by_number, &domain->by_number);
+	index_remove(&xrc->by_file, &domain->by_file);
+	free(domain);
+}
+
+/* The context's membership, made if there is none; NULL: no memory. */
+static struct xrc_member *member_get(struct xrc_domain *domain, struct context *context)
+{
+	struct list *beside = &domain->members;
+
+	list_for_each(node, &domain->members) {
+		struct xrc_member *member = container_of(node, struct xrc_member, node);
+
+		if (member->context == context)
+			return member;
+		if (member->context->process == context->process)
+			beside = node;
+	}
+	struct xrc_member *member = calloc(1, sizeof(*member));
+
+	if (!member)
+		return NULL;
+	member->domain = domain;
+	member->context = context;
+	list_add_tail(beside, &member->node);
+	return member;
+}
+
+static void member_put(struct xrc_member *member)
+{
+	struct xrc_domain *domain = member->domain;
+
+	if (member->handles)
+		return;
+	list_del(&member->node);
+	free(member);
+	if (list_empty(&domain->members)) /* targets have ended with their handles */
+		domain_end(domain);
+}
+
+/* The membership of the request's context in the domain; NULL: in a new one. NULL: no memory. */
+static struct xrc_member *member_of_request(struct request *request, struct xrc_domain *domain)
+{
+	struct xrc_domain *made = domain ? NULL : xrc_domain_make(request);
+	struct xrc_member *member = NULL;
+
+	if (domain || made)
+		member = member_get(domain ? domain : made, request->conn->context);
+	if (made && !member)
+		domain_end(made);
+	return member;
 }
 
 int command_open_xrcd(struct request *request, void *response)
@@ -189,29 +270,22 @@ int command_open_xrcd(struct request *request, void *response)
 
 	if (err)
 		return err;
-	if (!domain)
-		domain = xrc_domain_make(request);
-	if (!domain) {
+	struct xrc_member *member = member_of_request(request, domain);
+
+	if (!member) {
 		object_free(object);
 		return -ENOMEM;
 	}
-	struct xrcd *xrcd = (struct xrcd *)object;
-
-	xrcd->domain = domain;
-	list_add_tail(&domain->handles, &xrcd->by_domain);
-	*resp = (struct proto_open_xrcd_resp){object->handle, domain->number};
+	member->handles++;
+	((struct xrcd *)object)->member = member;
+	*resp = (struct proto_open_xrcd_resp){object->handle, member->domain->number};
 	return 0;
 }
 
 void xrcd_release(struct xrcd *xrcd)
 {
-	struct xrc_domain *domain = xrcd->domain;
-
-	list_del(&xrcd->by_domain);
-	if (!list_empty(&domain->handles))
-		return;
-	list_del(&domain->node); /* targets have ended with their handles */
-	free(domain);
+	xrcd->member->handles--;
+	member_put(xrcd->member);
 }
 
 int command_close_xrcd(struct request *request, void *response)
@@ -226,104 +300,65 @@ int command_close_xrcd(struct request *request, void *response)
 
 static struct target *target_find(const struct server *server, uint32_t qpn)
 {
-	list_for_each(node, &server->xrc.domains) {
-		struct xrc_domain *domain = container_of(node, struct xrc_domain, node);
+	struct index_node *node = index_first(&server->xrc.by_qpn, qpn);
 
-		list_for_each(at, &domain->targets) {
-			struct target *target = container_of(at, struct target, node);
-
-			if (target->qpn == qpn)
-				return target;
-		}
-	}
-	return NULL;
+	return node ? container_of(node, struct target, by_qpn) : NULL;
 }
 
 bool xrc_takes_number(struct server *server, uint32_t qpn)
 {
-	struct target *target = server->xrc.targets ? target_find(server, qpn) : NULL;
+	struct target *target = target_find(server, qpn);
 
 	if (target)
 		target->numbered = true;
 	return target;
 }
 
-/* Calls `what` for each target queue pair with a number of the slot. Returns how many there are. */
-static uint32_t for_each_of_slot(const struct server *server, uint32_t slot,
-				 void (*what)(struct target *target))
-{
-	uint32_t count = 0;
-
-	list_for_each(node, &server->xrc.domains) {
-		struct xrc_domain *domain = container_of(node, struct xrc_domain, node);
-
-		list_for_each(at, &domain->targets) {
-			struct target *target = container_of(at, struct target, node);
-
-			if (target->qpn >> LIMIT_QP_BITS != slot)
-				continue;
-			count++;
-			what(target);
-		}
-	}
-	return count;
-}
-
-static void only_count(struct target *target)
-{
-	(void)target;
-}
-
 bool xrc_has_slot(const struct server *server, uint32_t slot)
 {
-	return server->xrc.targets && for_each_of_slot(server, slot, only_count);
+	return !list_empty(&server->xrc.by_slot[slot]);
 }
 
 /* ------------------------------------------------------------------ heirs */
 
-/* Makes the process of the first handle the heir of the number's slot, which has none. */
-static void take_heir(struct target *target)
+/* The slot of a process that has one of this slot's target queue pairs open; 0: none. */
+static uint32_t xrc_heir_for(const struct server *server, uint32_t slot)
 {
-	uint16_t *heir = &target->domain->server->xrc.heir[target->qpn >> LIMIT_QP_BITS];
+	list_for_each(node, (struct list *)&server->xrc.by_slot[slot]) {
+		const struct target *target = container_of(node, struct target, by_slot);
 
-	if (!*heir && !list_empty(&target->handles))
-		*heir = (uint16_t)container_of(target->handles.next, struct qp, by_target)
+		if (!list_empty(&target->handles))
+			return container_of(target->handles.next, struct qp, by_target)
 				->object.context->process->slot;
-}
-
-static void tell_change(struct target *target)
-{
-	target_tell(target, PROTO_XRC_NO_EVENT);
+	}
+	return 0;
 }
 
 /* Finds an heir for a slot whose process has ended. */
 static void find_heir(struct server *server, uint32_t slot)
 {
-	if (!for_each_of_slot(server, slot, take_heir) || !server->xrc.heir[slot])
+	uint32_t heir = xrc_heir_for(server, slot);
+
+	if (!heir)
 		return;
-	log_info("process at slot %u gets the packets for XRC queue pairs of slot %u",
-		 server->xrc.heir[slot], slot);
-	for_each_of_slot(server, slot, tell_change);
+	server->xrc.heir[slot] = (uint16_t)heir;
+	log_info("process at slot %u gets the packets for XRC queue pairs of slot %u", heir, slot);
+	list_for_each(node, &server->xrc.by_slot[slot])
+		target_tell(container_of(node, struct target, by_slot), PROTO_XRC_NO_EVENT);
 }
 
 void xrc_settle_heirs(struct server *server)
 {
-	for (uint32_t slot = 1; server->xrc.targets && slot < LIMIT_SLOTS; slot++)
-		if (!server->slots.process[slot] && !server->slots.absent[slot] &&
-		    !server->xrc.heir[slot])
+	for (uint32_t slot = 1; slot < LIMIT_SLOTS; slot++)
+		if (xrc_has_slot(server, slot) && !server->slots.process[slot] &&
+		    !server->slots.absent[slot] && !server->xrc.heir[slot])
 			find_heir(server, slot);
-}
-
-static void forget_number(struct target *target)
-{
-	target->numbered = false;
 }
 
 void xrc_process_ended(struct server *server, uint32_t slot)
 {
-	if (!server->xrc.targets)
-		return;
-	for_each_of_slot(server, slot, forget_number);
+	list_for_each(node, &server->xrc.by_slot[slot])
+		container_of(node, struct target, by_slot)->numbered = false;
 	for (uint32_t i = 0; i < LIMIT_SLOTS; i++)
 		if (server->xrc.heir[i] == slot)
 			server->xrc.heir[i] = 0;
@@ -349,7 +384,9 @@ int xrc_make_target(struct xrc_domain *domain, uint32_t qpn, struct target **out
 	target->is.epoch = ++xrc->last_epoch;
 	target->is.place = xrc_place_take(xrc);
 	list_init(&target->handles);
-	list_add_tail(&domain->targets, &target->node);
+	index_add(&xrc->by_qpn, &target->by_qpn, qpn);
+	list_add_tail(&xrc->by_slot[qpn >> LIMIT_QP_BITS], &target->by_slot);
+	domain->targets++;
 	xrc->targets++;
 	target_publish(target);
 	*out = target;
@@ -370,7 +407,9 @@ static void target_end(struct target *target)
 	struct process *process = process_by_slot(server, slot);
 
 	xrc_table_clear(mcast_xrc_table(server), target->qpn);
-	list_del(&target->node);
+	index_remove(&server->xrc.by_qpn, &target->by_qpn);
+	list_del(&target->by_slot);
+	domain->targets--;
 	server->xrc.targets--;
 	target_tell(target, PROTO_XRC_NO_EVENT);
 	xrc_place_give(&server->xrc, domain->user, target->is.place);
@@ -442,8 +481,8 @@ int command_xrc_modify(struct request *request, void *response)
 
 static bool has_domain_open(const struct process *process, const struct xrc_domain *domain)
 {
-	list_for_each(node, &domain->handles)
-		if (container_of(node, struct xrcd, by_domain)->object.context->process == process)
+	list_for_each(node, (struct list *)&domain->members)
+		if (container_of(node, struct xrc_member, node)->context->process == process)
 			return true;
 	return false;
 }
@@ -525,12 +564,12 @@ int command_open_qp(struct request *request, void *response)
 	struct context *context = request->conn->context;
 	struct xrcd *xrcd = (struct xrcd *)object_find(context, OBJECT_XRCD, body->pd_handle);
 
-	while (xrcd && domain_lose_one(xrcd->domain, request->conn))
+	while (xrcd && domain_lose_one(xrcd->member->domain, request->conn))
 		; /* the domain lives by this handle */
 	struct target *target = target_find(request->conn->server, body->qpn);
 
 	if (!xrcd || body->qp_type != IB_UVERBS_QPT_XRC_TGT || !target ||
-	    target->domain != xrcd->domain)
+	    target->domain != xrcd->member->domain)
 		return -EINVAL;
 	resp->qpn = target->qpn;
 	return handle_make(request, xrcd, target, &resp->qp_handle);
@@ -568,10 +607,10 @@ int command_xrc_returns(struct request *request, void *response)
 
 	if (!xrcd || !request->old || body->reserved || body->was.state > STATE_ERR ||
 	    qpn >> LIMIT_QP_BITS == 0 || qpn > 0xffffff ||
-	    (target && target->domain != xrcd->domain))
+	    (target && target->domain != xrcd->member->domain))
 		return -EINVAL;
 	if (!target)
-		err = target_make_again(xrcd->domain, qpn, &body->was, &target);
+		err = target_make_again(xrcd->member->domain, qpn, &body->was, &target);
 	if (!err && qpn >> LIMIT_QP_BITS == context->process->slot &&
 	    !ids_claim(&context->process->qpns, qpn & (LIMIT_QPS_PER_SLOT - 1)))
 		target->numbered = true;

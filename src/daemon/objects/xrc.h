@@ -15,6 +15,9 @@
  * PROTO_XRC_REPORT to ERR; both write the table (shm/xrc.h) and send PROTO_EVENT_XRC to each
  * process that has the domain open.
  *
+ * No request and no end of a process looks at more targets than those of one slot, or at more
+ * members than one domain has: one user's queue pairs must not make another user's commands slow.
+ *
  * A process that returns to another daemon brings its handles of domains (PROTO_OPEN_XRCD) and of
  * target queue pairs (PROTO_XRC_RETURNS); the first that comes makes the domain or the queue pair
  * again.
@@ -26,6 +29,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "cm/index.h"
 #include "daemon/objects/objects.h"
 #include "proto/limits.h"
 #include "proto/proto.h"
@@ -36,7 +40,10 @@ struct server;
 struct user;
 
 struct xrc {
-	struct list domains; /* struct xrc_domain.node */
+	struct index by_number, by_file;  /* the domains; by_file: those that have a file */
+	struct index by_qpn;		  /* the target queue pairs, */
+	struct list by_slot[LIMIT_SLOTS]; /* and those with a number of the slot */
+	uint64_t seed;			  /* of by_file's keys, so that no user can choose them */
 	uint32_t last_number, last_epoch;
 	uint32_t targets;
 	uint32_t next_place;
@@ -46,19 +53,28 @@ struct xrc {
 };
 
 struct xrc_domain {
-	struct list node;
+	struct index_node by_number, by_file;
 	struct server *server;
 	struct user *user;
 	struct device *device;
 	uint64_t dev, ino; /* 0, 0: anonymous */
 	uint32_t number;
-	struct list handles; /* struct xrcd.by_domain */
-	struct list targets; /* struct target.node */
+	struct list members; /* struct xrc_member.node; those of one process are neighbours */
+	uint32_t targets;
+};
+
+/* A context that has the domain open. */
+struct xrc_member {
+	struct list node;
+	struct xrc_domain *domain;
+	struct context *context;
+	uint32_t handles; /* the last one ends the membership */
 };
 
 /* A target queue pair. */
 struct target {
-	struct list node;
+	struct index_node by_qpn;
+	struct list by_slot; /* on xrc->by_slot[] */
 	struct xrc_domain *domain;
 	struct list handles; /* struct qp.by_target */
 	uint32_t qpn;
@@ -67,7 +83,10 @@ struct target {
 	bool numbered;	  /* its number is taken in the range of the process at its slot */
 };
 
-void xrc_init(struct xrc *xrc);
+/* 0 or -ENOMEM. */
+int xrc_init(struct xrc *xrc);
+/* All processes must be gone. */
+void xrc_fini(struct xrc *xrc);
 
 /* Whether a target queue pair has this number, which has just been taken in its process's range. If
  * so, the number is given back when the queue pair ends. */
