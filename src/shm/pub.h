@@ -17,6 +17,7 @@
 #ifndef VERBENA_SHM_PUB_H
 #define VERBENA_SHM_PUB_H
 
+#include "base/counter.h"
 #include "proto/limits.h"
 #include "shm/counters.h"
 #include "shm/life.h"
@@ -25,7 +26,7 @@
 #include <stdint.h>
 
 #define PUB_MAGIC 0x766272626e61ull
-#define PUB_VERSION 13u
+#define PUB_VERSION 14u
 #define PUB_HAZARDS 64u
 
 /*
@@ -107,15 +108,16 @@ struct pub_header {
 
 /* A queue pair, at the place that the low bits of its number name. */
 struct pub_qp {
-	/* enum ibv_qp_state in bits 0-7, enum ibv_qp_type 8-15, qp_access_flags 16-30,
-	 * PUB_QP_ANSWERS 31, epoch 32-63 (changes at each RESET and at destruction). 0: no QP here.
+	/* enum ibv_qp_state in bits 0-7, enum ibv_qp_type 8-15, qp_access_flags 16-29,
+	 * PUB_QP_COUNTS 30, PUB_QP_ANSWERS 31, epoch 32-63 (changes at each RESET and at
+	 * destruction). 0: no QP here.
 	 */
 	_Atomic uint64_t state;
 	_Atomic uint64_t peer;	 /* dest_qp_num; RC, UC, XRC. An XRC SRQ's domain */
 	_Atomic uint32_t pd;	 /* the library's number of it: handles have no meaning to peers */
 	_Atomic uint32_t rq_psn; /* the PSN that the first message must carry */
-	/* The number of receives posted since the last RESET, or fewer (see rq_credit()); 0 if they
-	 * come from an SRQ. */
+	/* The count of the receives posted since the last RESET, or of fewer (tell_receives()),
+	 * from RECV_QUEUE_START on. Means nothing without PUB_QP_COUNTS. */
 	_Atomic uint32_t receives;
 	/* UD: enum pub_qp_dry in bits 0-1; the upper bits change at each change of these */
 	_Atomic uint32_t dry;
@@ -133,6 +135,9 @@ struct pub_qp {
 /* Beside the access flags: the QP has resources for READs, atomics and their like
  * (max_dest_rd_atomic). */
 #define PUB_QP_ANSWERS 0x8000u
+/* Likewise: `receives` counts its receives, which don't come from an SRQ. */
+#define PUB_QP_COUNTS 0x4000u
+#define PUB_QP_ACCESS (PUB_QP_COUNTS - 1) /* the access flags */
 
 /* Whether a datagram of this host will find a receive: hca/local/datagram_inbox.h. */
 enum pub_qp_dry {
@@ -277,9 +282,16 @@ static inline uint32_t pub_qp_access(uint64_t word)
 {
 	return word >> 16 & 0xffff;
 }
+/* The epoch of a number without a queue pair so far, whose word is 0. */
+#define PUB_QP_EPOCH_START COUNTER_START(2)
+
 static inline uint32_t pub_qp_epoch(uint64_t word)
 {
-	return word >> 32;
+	return (uint32_t)(word >> 32) + PUB_QP_EPOCH_START;
+}
+static inline uint64_t pub_qp_epoch_bits(uint32_t epoch)
+{
+	return (uint64_t)(epoch - PUB_QP_EPOCH_START) << 32;
 }
 
 #endif

@@ -38,6 +38,7 @@ void responder_start(struct tp *tp, const struct ibv_qp_attr *attr)
 
 	memset(r, 0, sizeof(*r));
 	r->active = true;
+	r->give = r->made = ANSWERS_START;
 	r->expected = r->acknowledged = r->said = attr->rq_psn & PSN_MASK;
 	r->answers_max = attr->max_dest_rd_atomic;
 	r->rnr_timer = attr->min_rnr_timer & AETH_VALUE;
@@ -297,7 +298,7 @@ static bool answers_exceeded(struct responder *r, enum answer_kind kind)
 		return true;
 	const struct answer *oldest = answer_at(r, r->made - max);
 
-	return kind != ANSWER_EMPTY && r->made >= max && oldest->state == ANSWER_FRESH &&
+	return kind != ANSWER_EMPTY && oldest->state == ANSWER_FRESH &&
 	       oldest->kind != ANSWER_EMPTY;
 }
 
@@ -559,7 +560,7 @@ static void repeat_answer(struct responder *r, uint32_t count, uint32_t from)
 static const struct answer *answer_find(struct responder *r, uint32_t psn, uint32_t *count,
 					uint32_t *from)
 {
-	uint32_t all = r->made < TP_ANSWERS_MAX ? r->made : TP_ANSWERS_MAX, with_bytes = 0;
+	uint32_t all = TP_ANSWERS_MAX, with_bytes = 0; /* one that was never made has no packets */
 
 	for (*count = r->made; all--;) {
 		const struct answer *a = answer_at(r, --*count);

@@ -47,6 +47,7 @@
 #ifndef VERBENA_TRANSPORT_STATE_H
 #define VERBENA_TRANSPORT_STATE_H
 
+#include "base/counter.h"
 #include "transport/congestion.h"
 #include "transport/early.h"
 #include "transport/events.h"
@@ -173,6 +174,8 @@ enum answer_state {
 	ANSWER_FRESH, /* not yet sent completely for the first time */
 	ANSWER_AGAIN, /* requested again */
 };
+
+#define ANSWERS_START COUNTER_START(4) /* the first count of a responder's answers */
 
 enum answer_kind {
 	ANSWER_DATA,  /* a READ's */

@@ -16,6 +16,8 @@
 /* The layout of a link, see src/shm/ring.h and link.h. */
 enum { RING_SLOT = 64, RING_SLOTS = 1024, RING_BYTES = RING_SLOT * RING_SLOTS, RINGS_AT = 4096 };
 #define RING_START (0u - 4 * RING_SLOTS)
+#define RECORD_MSN (0u - 1024u)
+#define QP_EPOCH 0xfeu /* the low bits of the first one */
 enum { KINDS = 17, CANARY = 0xc5, GUARD = 65536, BYTES = 65536, ROUNDS = 25 };
 
 struct record {
@@ -117,10 +119,10 @@ static void scribble_records(const struct end *end, uint8_t *link)
 			.kind = (uint8_t)any(KINDS),
 			.flags = (uint8_t)any(256),
 			.slots = (uint16_t)(any(8) ? 1 + any(room < 64 ? room : 64) : any(2000)),
-			.dst = end->peer.qpn | any(4) << 24,
-			.src = end->qp->qp_num | any(4) << 24,
-			.msn = any(2) ? any(64) : any(0),
-			.ack = any(2) ? any(64) : any(0),
+			.dst = end->peer.qpn | (QP_EPOCH + any(4)) << 24,
+			.src = end->qp->qp_num | (QP_EPOCH + any(4)) << 24,
+			.msn = any(2) ? RECORD_MSN + any(64) : any(0),
+			.ack = any(2) ? RECORD_MSN + any(64) : any(0),
 			.imm = any(2) ? any(40) : any(0),
 			.length = any(2) ? any(8192) : any(0),
 		};

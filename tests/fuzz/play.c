@@ -91,8 +91,8 @@ static struct ring_header head_for(struct input *in, unsigned int qp)
 	const struct qp *q = victim.qp[qp];
 	const struct send_wqe *oldest =
 		q->sq.acked != q->sq.next ? sq_at(&q->sq, q->sq.acked) : NULL;
-	uint32_t arrived = q->local ? q->local->core.arrived_msn : 0;
-	uint32_t next = q->local ? q->local->core.next_msn : 0;
+	uint32_t arrived = q->local ? (uint32_t)q->local->core.arrived_msn : RECORD_MSN;
+	uint32_t next = q->local ? (uint32_t)q->local->core.next_msn : RECORD_MSN;
 	uint8_t kind = input_u8(in);
 	bool response = kind % (REC_KINDS + 1) >= REC_ACK;
 
@@ -105,7 +105,7 @@ static struct ring_header head_for(struct input *in, unsigned int qp)
 				     : REC_XRC_PACKET + kind % 2,
 		.flags = input_u8(in),
 		.dst = record_address(q->ibv.qp_num, q->epoch) + off_by(in),
-		.src = record_address(peer_qpn(qp), 1) + off_by(in),
+		.src = record_address(peer_qpn(qp), PEER_EPOCH) + off_by(in),
 		.msn = (response && oldest ? oldest->msn : arrived) + off_by(in),
 		.ack = (oldest ? oldest->msn : next) + off_by(in),
 		.imm = input_u8(in),

@@ -345,8 +345,8 @@ void peer_publish(unsigned int qp)
 	atomic_store(&e->peer, victim.qp[qp]->ibv.qp_num);
 	atomic_store(&e->pd, 7);
 	atomic_store(&e->rq_psn, 0);
-	atomic_store(&e->state,
-		     IBV_QPS_RTS | (uint64_t)victim.qp[qp]->type << 8 | access << 16 | 1ull << 32);
+	atomic_store(&e->state, IBV_QPS_RTS | (uint64_t)victim.qp[qp]->type << 8 | access << 16 |
+					pub_qp_epoch_bits(PEER_EPOCH));
 }
 
 static int step(struct qp *qp, enum ibv_qp_state state, int mask)
@@ -658,7 +658,7 @@ static void core_check(const struct local_conn *conn)
 {
 	if (!conn)
 		return;
-	MUST((int32_t)(conn->core.arrived_msn - conn->core.done_msn) >= 0);
+	MUST((int32_t)((uint32_t)conn->core.arrived_msn - conn->core.done_msn) >= 0);
 	MUST(conn->core.held_bytes <= LOCAL_HELD_BYTES);
 	MUST(conn->core.responder != LOCAL_WAIT_DATA || !list_empty(&conn->core.held));
 }

@@ -24,6 +24,7 @@
 enum { REGION_LOCAL, REGION_REMOTE, REGION_CONST, REGION_FOREIGN, REGIONS };
 enum { QP_RC, QP_RC_SRQ, QP_UC, QP_UD, QP_RC_PLAIN, QPS };
 enum { REGION_BYTES = 32768, PEER_BYTES = 65536 };
+#define PEER_EPOCH (PUB_QP_EPOCH_START + 1)
 #define PEER_BASE 0x100000u /* address of the peer's memory in its address space */
 
 struct victim {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "base/counter.h"
 #include "base/log.h"
 #include "daemon/core/commands.h"
 #include "daemon/core/conn.h"
@@ -26,7 +27,7 @@ enum { STATE_RESET = 0, STATE_ERR = 6, EVENT_QP_ACCESS_ERR = 3, EVENT_COMM_EST =
 
 int xrc_init(struct xrc *xrc)
 {
-	*xrc = (struct xrc){0};
+	*xrc = (struct xrc){.last_number = COUNTER_START(4), .last_epoch = COUNTER_START(4)};
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
 		list_init(&xrc->by_slot[slot]);
 	if (getrandom(&xrc->seed, sizeof(xrc->seed), 0) != sizeof(xrc->seed))
@@ -52,7 +53,7 @@ static void target_publish(const struct target *target)
 	const struct proto_xrc_state *is = &target->is;
 	const struct xrc_view view = {
 		.state = is->state | (uint64_t)IB_UVERBS_QPT_XRC_TGT << 8 |
-			 (uint64_t)(is->access & 0xffff) << 16 | (uint64_t)is->epoch << 32,
+			 (uint64_t)(is->access & 0xffff) << 16 | pub_qp_epoch_bits(is->epoch),
 		.domain = target->domain->number,
 		.peer = is->peer,
 		.rq_psn = is->rq_psn,
@@ -166,6 +167,14 @@ static uint32_t new_number(struct server *server)
 		server->xrc.last_number++;
 	while (!server->xrc.last_number || number_is_taken(server, server->xrc.last_number));
 	return server->xrc.last_number;
+}
+
+/* 0 says that a target queue pair's shared memory has no epoch yet (shm/xrc_shared.h). */
+static uint32_t next_epoch(struct xrc *xrc)
+{
+	if (!++xrc->last_epoch)
+		xrc->last_epoch++;
+	return xrc->last_epoch;
 }
 
 static struct xrc_domain *xrc_domain_make(const struct request *request)
@@ -381,7 +390,7 @@ int xrc_make_target(struct xrc_domain *domain, uint32_t qpn, struct target **out
 	target->domain = domain;
 	target->qpn = qpn;
 	target->numbered = true;
-	target->is.epoch = ++xrc->last_epoch;
+	target->is.epoch = next_epoch(xrc);
 	target->is.place = xrc_place_take(xrc);
 	list_init(&target->handles);
 	index_add(&xrc->by_qpn, &target->by_qpn, qpn);
@@ -449,7 +458,7 @@ static void target_set(struct target *target, const struct proto_xrc_state *to)
 
 	*is = *to;
 	is->version = was.version + 1;
-	is->epoch = resets ? ++xrc->last_epoch : was.epoch;
+	is->epoch = resets ? next_epoch(xrc) : was.epoch;
 	is->place = resets ? xrc_place_take(xrc) : was.place;
 	is->dispatcher = 0;
 	is->access &= 0xffff;

@@ -55,9 +55,9 @@ void receive_wait(struct qp *qp, bool waits)
 bool receive_ever_posted(struct qp *qp)
 {
 	if (!qp->srq)
-		return qp->rq.head != 0;
+		return qp->rq.used;
 	lock_take(&qp->srq->lock);
-	bool posted = qp->srq->rq.head != 0;
+	bool posted = qp->srq->rq.used;
 
 	lock_give(&qp->srq->lock);
 	return posted;

@@ -70,7 +70,7 @@ void xrc_srq_publish(struct srq *srq)
 {
 	struct pub_qp *e = &srq->cq->context->hca->pub->qp[srq->index];
 	uint64_t word = IBV_QPS_RTR | PUB_XRC_SRQ << 8 |
-			(uint64_t)(pub_qp_epoch(pub_qp_read_state(e)) + 1) << 32;
+			pub_qp_epoch_bits(pub_qp_epoch(pub_qp_read_state(e)) + 1);
 
 	atomic_store_explicit(&e->peer, xrcd_number(srq->xrcd), memory_order_relaxed);
 	atomic_store_explicit(&e->pd, srq->pd_id, memory_order_relaxed);
@@ -131,7 +131,7 @@ void xrc_srq_ends(struct srq *srq)
 
 	lock_take(&hca->engine);
 	here->srqs[srq->index] = NULL;
-	pub_qp_write_state(e, (uint64_t)(pub_qp_epoch(pub_qp_read_state(e)) + 1) << 32);
+	pub_qp_write_state(e, pub_qp_epoch_bits(pub_qp_epoch(pub_qp_read_state(e)) + 1));
 	for (unsigned int i = 0; i < STAND_IN_BUCKETS; i++)
 		list_for_each(node, &here->stand_ins[i])
 			let_go_of_srq(&container_of(node, struct stand_in, node)->qp, srq);

@@ -523,7 +523,7 @@ static struct stand_in *on_wire_for(struct hca *hca, const struct ring_header *h
 
 	/* What may have changed since it was connected. */
 	is.state = pub_qp_state(view.state);
-	with.attr.qp_access_flags = pub_qp_access(view.state) & (PUB_QP_ANSWERS - 1);
+	with.attr.qp_access_flags = pub_qp_access(view.state) & PUB_QP_ACCESS;
 	with.attr.min_rnr_timer = view.rnr_timer;
 	memcpy(is.attr, &with, sizeof(with));
 	is.place = h->imm;

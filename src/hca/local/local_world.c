@@ -277,9 +277,15 @@ uint32_t world_peer_pd(struct local_qp *lq)
 	return atomic_load_explicit(&e->pd, memory_order_relaxed);
 }
 
-uint32_t world_peer_receives(struct local_qp *lq)
+uint32_t world_peer_receives(struct local_qp *lq, uint32_t none)
 {
-	return atomic_load_explicit(&peer_entry(lq)->receives, memory_order_relaxed);
+	const struct pub_qp *e = peer_entry(lq);
+
+	/* XRC: the entry at the target QP's number in the table of the SRQ's process is another
+	 * QP's. */
+	if (lq->type == IBV_QPT_XRC_SEND || !(pub_qp_access(pub_qp_read_state(e)) & PUB_QP_COUNTS))
+		return none;
+	return atomic_load_explicit(&e->receives, memory_order_relaxed);
 }
 
 inline bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view *view)

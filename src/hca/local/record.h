@@ -4,8 +4,9 @@
  *
  *   dst, src   QPN in the low 24 bits, the low 8 bits of that QP's epoch above: a record for (or
  *              from) a QP that has been reset since is dropped.
- *   msn        the request's number: a QP numbers its requests from 0 after RESET, they are
- *              executed in order, and `ack` (with REC_ACKS) says that all below it are executed.
+ *   msn        the request's number: a QP numbers its requests from RECORD_MSN after RESET, they
+ *              are executed in order, and `ack` (with REC_ACKS) says that all below it are
+ *              executed.
  *   length     bytes of the whole message; NAK, RNR: the code of the responder's RNR timer
  *   imm        immediate data, or what is said below for the kind
  *
@@ -58,8 +59,12 @@
 
 #include <string.h>
 
+#include "base/counter.h"
 #include "hca/exec/arrival.h"
 #include "shm/ring.h"
+
+/* The number of a QP's first request, for both sides. A change of it is one of PUB_VERSION. */
+#define RECORD_MSN COUNTER_START(1024)
 
 enum record_kind {
 	REC_SEND = RING_KIND_FIRST,

@@ -40,7 +40,7 @@ static struct stand_in *stand_in_make(struct hca *hca, struct link *link, uint32
 	struct qp *qp = &si->qp;
 
 	lock_take(&qp->lock);
-	qp->attr.qp_access_flags = pub_qp_access(view.state) & (PUB_QP_ANSWERS - 1);
+	qp->attr.qp_access_flags = pub_qp_access(view.state) & PUB_QP_ACCESS;
 	qp->attr.max_dest_rd_atomic = pub_qp_access(view.state) & PUB_QP_ANSWERS ? 1 : 0;
 	qp->attr.min_rnr_timer = view.rnr_timer;
 	qp->attr.rq_psn = view.rq_psn;

@@ -370,6 +370,7 @@ static int roce_connect(struct qp *qp, const struct route *route) REQUIRES(qp->l
 	if (memcmp(w->path.ip.source, w->path.ip.destination, sizeof(w->path.ip.source)) != 0)
 		roce_hear_class(qp->hca->roce);
 	tp_init(roce_tp(w), qp->type, &roce_world, w, w->requests, qp->sq.mask + 1);
+	tp_realign(roce_tp(w), qp->sq.next);
 	tp_keep_early(roce_tp(w), w->early);
 	tp_receive_ready(roce_tp(w), &path, &qp->attr);
 	qp->roce = w;

@@ -318,6 +318,8 @@ static void object_init(struct cq_object *o, struct ibv_context *context,
 	cq->memory = ring;
 	cq->ring = ring.at;
 	cq->mask = places - 1;
+	atomic_store_explicit(&cq->head, CQ_START, memory_order_relaxed);
+	atomic_store_explicit(&cq->tail, CQ_START, memory_order_relaxed);
 	cq->context = context_of(context);
 	cq->arm_group = atomic_fetch_add_explicit(&cq->context->hca->last_arm_group, 1,
 						  memory_order_relaxed) %

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/counter.h"
 #include "base/cpu.h"
 #include "base/list.h"
 #include "base/lock.h"
@@ -56,6 +57,8 @@ static inline bool cqe_is_tagged(const struct cqe *cqe)
 {
 	return cqe->opcode >= IBV_WC_TM_ADD && cqe->opcode <= IBV_WC_TM_NO_TAG;
 }
+
+#define CQ_START COUNTER_START(512) /* the first count of a CQ */
 
 enum cq_arm { CQ_UNARMED, CQ_ARMED_SOLICITED, CQ_ARMED };
 

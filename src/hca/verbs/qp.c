@@ -227,7 +227,6 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 	lock_bias(&qp->lock);
 	lock_init(&qp->builder.turn, RANK_QP_TURN);
 	qp->carrier = &carrier_none;
-	qp->epoch = 1;
 	list_init(&qp->room_wait);
 	list_init(&qp->tx_wait);
 	list_init(&qp->active);
@@ -481,9 +480,10 @@ uint32_t qp_number(const struct qp *qp)
 void qp_publish(struct qp *qp)
 {
 	struct pub_qp *e = &qp->hca->pub->qp[qp->index];
-	uint32_t rights = attr_published_rights(&qp->attr);
+	uint32_t rights =
+		attr_published_rights(&qp->attr) | (qp->recv_cq && !qp->srq ? PUB_QP_COUNTS : 0);
 	uint64_t word = qp->state | (uint64_t)qp->type << 8 | (uint64_t)rights << 16 |
-			(uint64_t)qp->epoch << 32;
+			pub_qp_epoch_bits(qp->epoch);
 
 	atomic_store_explicit(&e->peer, qp->attr.dest_qp_num, memory_order_relaxed);
 	atomic_store_explicit(&e->pd, qp->pd_id, memory_order_relaxed);
@@ -555,13 +555,16 @@ static void qp_reset(struct qp *qp) REQUIRES(qp->lock)
 	struct ibv_qp_attr none = {.cap = qp->cap, .port_num = 1};
 
 	qp_disconnect(qp);
-	qp->sq.head = qp->sq.next = qp->sq.acked = qp->sq.held = 0;
+	qp->sq.head = qp->sq.next = qp->sq.acked = SEND_QUEUE_START;
+	qp->sq.held = 0;
 	pace_set(qp, 0, 0);
 	if (qp->pace) {
 		pace_forget(qp);
 		pace_timed_drop(qp);
 	}
-	qp->rq.head = qp->rq.tail = qp->rq.held = qp->rq.published = 0;
+	qp->rq.head = qp->rq.tail = qp->rq.published = RECV_QUEUE_START;
+	qp->rq.held = 0;
+	qp->rq.used = false;
 	qp->comm_established = qp->sqd_notify = false;
 	qp->attr = none;
 	qp->epoch++;
@@ -865,7 +868,7 @@ static void qp_unpublish(struct qp *qp)
 	qp_disconnect(qp);
 	hca->qps[qp->index] = NULL;
 	/* The epoch stays in the entry: the number's next QP continues from it. */
-	pub_qp_write_state(&hca->pub->qp[qp->index], (uint64_t)(qp->epoch + 1) << 32);
+	pub_qp_write_state(&hca->pub->qp[qp->index], pub_qp_epoch_bits(qp->epoch + 1));
 	lock_give(&qp->lock);
 	hazard_disown(hca, qp->hazards);
 	lock_give(&hca->engine);

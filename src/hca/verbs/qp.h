@@ -237,7 +237,7 @@ static inline uint32_t attr_remote_access(const struct ibv_qp_attr *attr)
 /* The same, as it is published (shm/pub.h). */
 static inline uint32_t attr_published_rights(const struct ibv_qp_attr *attr)
 {
-	return (attr_remote_access(attr) & (PUB_QP_ANSWERS - 1)) |
+	return (attr_remote_access(attr) & PUB_QP_ACCESS) |
 	       (attr->max_dest_rd_atomic ? PUB_QP_ANSWERS : 0);
 }
 

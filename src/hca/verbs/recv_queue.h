@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/counter.h"
 #include "base/cpu.h"
 #include "hca/verbs/queue_memory.h"
 #include "hca/verbs/sge.h"
@@ -38,6 +39,10 @@ struct receive {
 	struct ibv_sge sge[LIMIT_SGE];
 };
 
+/* The first count of a queue. Peers count a QP's receives from it, too: a change of it is one of
+ * PUB_VERSION. */
+#define RECV_QUEUE_START COUNTER_START(512)
+
 /* A ring of receive WQEs, of a QP or an SRQ. Under its owner's lock. */
 struct recv_queue {
 	struct queue_memory memory; /* of wqes */
@@ -48,6 +53,7 @@ struct recv_queue {
 	uint32_t max_sge;
 	uint32_t head, tail; /* posted, taken; free-running */
 	uint32_t held; /* 1: one is taken that may be given back, so its place isn't free yet */
+	bool used;     /* a receive was posted since the queue was made, or since RESET */
 	uint32_t published; /* the number of posted ones as last published (a QP's own queue) */
 };
 
@@ -99,6 +105,7 @@ static inline int rq_add(struct recv_queue *rq, struct ibv_recv_wr *wr, struct i
 			*bad = wr;
 			return err;
 		}
+		rq->used = true;
 	}
 	return 0;
 }

@@ -27,7 +27,9 @@ int rq_init(struct recv_queue *rq, uint32_t max_wr, uint32_t max_sge, struct ibv
 	rq->mask = places - 1;
 	rq->max_wr = max_wr;
 	rq->max_sge = max_sge;
-	rq->head = rq->tail = rq->held = 0;
+	rq->head = rq->tail = rq->published = RECV_QUEUE_START;
+	rq->held = 0;
+	rq->used = false;
 	rq->wqes = NULL;
 	rq->memory = (struct queue_memory){0};
 	if (!max_wr)

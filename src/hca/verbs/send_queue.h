@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/counter.h"
 #include "hca/local/record.h"
 #include "hca/verbs/queue_memory.h"
 
@@ -72,6 +73,8 @@ struct send_wqe {
 		uint8_t data[0]; /* SEND_INLINE */
 	};
 };
+
+#define SEND_QUEUE_START COUNTER_START(512) /* the first count of a queue */
 
 /*
  * A ring of send WQEs under qp.lock. Free-running counts, acked <= next <= head:

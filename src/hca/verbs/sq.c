@@ -72,6 +72,9 @@ int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap, struct ibv_pd *
 		.max_wr = cap->max_send_wr,
 		.max_sge = cap->max_send_sge,
 		.max_inline = cap->max_inline_data,
+		.head = SEND_QUEUE_START,
+		.next = SEND_QUEUE_START,
+		.acked = SEND_QUEUE_START,
 	};
 	if (!cap->max_send_wr)
 		return 0;

@@ -191,6 +191,7 @@ static int srq_swap(struct srq *srq, struct recv_queue *ring) REQUIRES(srq->lock
 		memcpy(rq_at(ring, ring->head++), rq_at(&srq->rq, srq->rq.tail), srq->rq.stride);
 	struct recv_queue old = srq->rq;
 
+	ring->used = old.used;
 	srq->rq = *ring;
 	*ring = old;
 	return 0;

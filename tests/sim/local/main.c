@@ -20,7 +20,8 @@ static void process_init(uint32_t number)
 	p->number = number;
 	p->slot = number + 1;
 	p->timer_at = UINT64_MAX;
-	p->srq = (struct receive_queue){.shared = true};
+	p->srq = (struct receive_queue){
+		.shared = true, .head = RECV_QUEUE_START, .tail = RECV_QUEUE_START};
 	for (uint32_t i = 0; i < QPS; i++) {
 		struct qp *qp = &p->qp[i];
 
@@ -30,7 +31,7 @@ static void process_init(uint32_t number)
 		qp->pair = i / 2;
 		qp->side = i % 2;
 		qp->rq = &qp->own_rq;
-		qp->epoch = 1;
+		qp->epoch = PUB_QP_EPOCH_START;
 	}
 }
 

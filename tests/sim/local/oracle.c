@@ -140,7 +140,9 @@ static bool is_rc(const struct request *r)
 	return sim.plan.pair[r->pair].type == IBV_QPT_RC;
 }
 
-/* `placing`: the bytes of a WRITE with immediate may be placed once those before it are. */
+/* `placing`: the bytes of a WRITE with immediate may be placed once those before it are, if these
+ * can't fail any more: their receives are posted. An SRQ's receives are nobody's before they are
+ * taken. */
 static void check_order(const struct request *r, bool placing)
 {
 	struct life *life = &lives[r->life];
@@ -169,7 +171,8 @@ static void check_order(const struct request *r, bool placing)
 		const struct request *before = &requests[life->request[i]];
 
 		if (before->executed || silent(before) ||
-		    (placing && (before->placed || !before->length) &&
+		    (placing && !sim.plan.pair[r->pair].srq &&
+		     (before->placed || !before->length) &&
 		     before->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)) {
 			life->executed += i == life->executed && !placing;
 			continue;
@@ -288,12 +291,11 @@ void oracle_handled(const struct qp *qp, const struct ring_header *h)
 	    h->kind == REC_SEND_DATA || (h->kind == REC_WRITE_DATA && !(h->flags & REC_LAST)) ||
 	    record_qpn(h->src) != qp->attr.dest_qp_num ||
 	    record_epoch(h->dst) != (uint8_t)qp->epoch || qp->state == IBV_QPS_ERR ||
-	    (record_epoch(h->src) != lq->sender_epoch &&
-	     (lq->arrived_msn || lq->write != LOCAL_WRITE_NONE || lq->met)))
+	    (record_epoch(h->src) != lq->sender_epoch && local_qp_has_begun(lq)))
 		return;
-	if ((int32_t)(lq->arrived_msn - h->msn) <= 0)
+	if ((int32_t)((uint32_t)lq->arrived_msn - h->msn) <= 0)
 		fail("QP 0x%x ignores unreliable request %u, the next is %u", qp->qpn, h->msn,
-		     lq->arrived_msn);
+		     (uint32_t)lq->arrived_msn);
 }
 
 /* Whether an unreliable receiver waits for bytes that its sender can still send, or disown. */

@@ -24,10 +24,11 @@ static uint64_t word_of(const struct qp *qp)
 {
 	uint32_t rights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 			  IBV_ACCESS_REMOTE_ATOMIC | sim.plan.pair[qp->pair].flush_rights |
-			  (qp->attr.max_dest_rd_atomic ? PUB_QP_ANSWERS : 0);
+			  (qp->attr.max_dest_rd_atomic ? PUB_QP_ANSWERS : 0) |
+			  (qp->rq->shared ? 0 : PUB_QP_COUNTS);
 
 	return qp->state | (uint64_t)qp->type << 8 | (uint64_t)rights << 16 |
-	       (uint64_t)qp->epoch << 32;
+	       pub_qp_epoch_bits(qp->epoch);
 }
 
 void qp_publish(struct qp *qp)
@@ -35,7 +36,8 @@ void qp_publish(struct qp *qp)
 	qp->partner = qp->attr.dest_qp_num;
 	qp->pd = PD;
 	qp->rq_psn = qp->attr.rq_psn;
-	qp->receives = qp->told;
+	/* Means nothing with an SRQ: whoever believes it takes each message for settled. */
+	qp->receives = qp->rq->shared ? qp->told + REQUESTS : qp->told;
 	task_yield("publishes a QP's state");
 	qp->word = word_of(qp);
 	trace("QP 0x%x: state %u, epoch %u", qp->qpn, qp->state, qp->epoch);
@@ -60,11 +62,15 @@ void qp_create(struct qp *qp)
 				     .mask = DEPTH - 1,
 				     .max_wr = DEPTH,
 				     .max_sge = 2,
-				     .max_inline = INLINE_MAX};
-	qp->own_rq = (struct receive_queue){.limit = RECV_DEPTH};
+				     .max_inline = INLINE_MAX,
+				     .head = SEND_QUEUE_START,
+				     .next = SEND_QUEUE_START,
+				     .acked = SEND_QUEUE_START};
+	qp->own_rq = (struct receive_queue){
+		.head = RECV_QUEUE_START, .tail = RECV_QUEUE_START, .limit = RECV_DEPTH};
 	qp->rq = pair->srq ? &p->srq : &qp->own_rq;
 	memset(&qp->attr, 0, sizeof(qp->attr));
-	qp->told = 0;
+	qp->told = RECV_QUEUE_START;
 	qp->receive_waits = false;
 	qp_publish(qp);
 	mutex_give(&qp->lock);
@@ -400,14 +406,15 @@ static void forget_queues(struct qp *qp)
 	for (; qp->sq.acked != qp->sq.head; qp->sq.acked++)
 		oracle_completed(qp, (uint32_t)sq_at(&qp->sq, qp->sq.acked)->wr_id,
 				 IBV_WC_GENERAL_ERR);
-	qp->sq.head = qp->sq.next = qp->sq.acked = 0;
+	qp->sq.head = qp->sq.next = qp->sq.acked = SEND_QUEUE_START;
 	if (!qp->rq->shared) {
 		while (qp->rq->tail != qp->rq->head)
 			oracle_receive_gone(
 				(uint32_t)receive_at(qp->rq, qp->rq->tail++)->wqe.wr_id);
-		qp->rq->head = qp->rq->tail = qp->rq->held = 0;
+		qp->rq->head = qp->rq->tail = RECV_QUEUE_START;
+		qp->rq->held = 0;
 	}
-	qp->told = 0;
+	qp->told = RECV_QUEUE_START;
 	qp->receive_waits = false;
 }
 
@@ -465,7 +472,7 @@ void qp_destroy(struct qp *qp)
 	qp->exists = false;
 	qp->epoch++;
 	task_yield("unpublishes a QP");
-	qp->word = (uint64_t)qp->epoch << 32;
+	qp->word = pub_qp_epoch_bits(qp->epoch);
 	mutex_give(&qp->lock);
 	mutex_give(&p->engine);
 	if (qp->link)

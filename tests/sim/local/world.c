@@ -156,9 +156,11 @@ uint32_t world_peer_pd(struct local_qp *lq)
 	return seen(lq, "world_peer_pd")->pd;
 }
 
-uint32_t world_peer_receives(struct local_qp *lq)
+uint32_t world_peer_receives(struct local_qp *lq, uint32_t none)
 {
-	return seen(lq, "world_peer_receives")->receives;
+	const struct qp *peer = seen(lq, "world_peer_receives");
+
+	return pub_qp_access(peer->word) & PUB_QP_COUNTS ? peer->receives : none;
 }
 
 bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view *view)

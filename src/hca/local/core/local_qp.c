@@ -19,6 +19,11 @@ void local_qp_init(struct local_qp *lq, enum ibv_qp_type type, uint32_t qpn, uin
 	lq->epoch = epoch;
 	lq->self = self;
 	lq->cut = type == IBV_QPT_UC;
+	lq->next_msn = lq->arrived_msn = RECORD_MSN;
+	lq->link_msn = lq->acked_msn = lq->done_msn = RECORD_MSN;
+	atomic_store_explicit(&lq->owed_msn, RECORD_MSN, memory_order_relaxed);
+	local_told(lq, RECORD_MSN);
+	lq->receives_used = lq->receives_seen = RECV_QUEUE_START;
 	list_init(&lq->held);
 }
 
@@ -49,7 +54,7 @@ void local_qp_leave(struct local_qp *lq)
 void local_qp_relink(struct local_qp *lq)
 {
 	lq->peer = LOCAL_PEER_UNTOLD;
-	lq->link_msn = lq->next_msn;
+	lq->link_msn = (uint32_t)lq->next_msn;
 	/* Messages that the peer held are lost with the link by which they came. */
 	if (lq->wait == LOCAL_RNR)
 		lq->wait = LOCAL_RUNS;

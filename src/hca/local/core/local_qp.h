@@ -110,6 +110,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/counter.h"
 #include "base/list.h"
 #include "hca/local/record.h"
 #include "hca/verbs/recv_queue.h"
@@ -166,15 +167,18 @@ struct local_qp {
 	bool unrouted; /* routed: the next request to start was lost on its way */
 
 	/* ---- requester */
-	uint8_t peer; /* enum local_peer */
-	uint8_t wait; /* enum local_request_wait */
-	uint8_t peer_epoch;
+	uint8_t peer;		/* enum local_peer */
+	uint8_t wait;		/* enum local_request_wait */
 	uint8_t peer_rnr_timer; /* code of the RNR timer in the peer's last RNR or NAK */
 	bool must_notify;      /* records were put into the ring since the peer was last notified */
+	bool acted_here;       /* an operation of this QP was executed here */
+	uint32_t peer_epoch;   /* READY, or since a request began: the peer's life, as published */
 	uint32_t resend_until; /* SQD: requests below it had begun, and go on, or are sent again */
-	uint32_t done_here;    /* requests of the send queue that no peer is asked for: windows */
-	uint32_t next_msn;     /* of the next record that needs an acknowledgement */
-	uint32_t link_msn;     /* of the first one that is, or would be, sent by this link */
+	/* Of the next record that needs an acknowledgement: the low 32 bits are its number. Of 64
+	 * bits, since it also says whether there was one (has_met_peer()): so it equals RECORD_MSN
+	 * at no other time. */
+	uint64_t next_msn;
+	uint32_t link_msn;  /* of the first one that is, or would be, sent by this link */
 	uint32_t acked_msn; /* UC: all below are executed, or lost, though they completed before */
 	uint32_t next_psn;  /* of the next request, had all been sent as packets */
 	uint32_t pull_msn;  /* STREAMS: the request whose payload the peer asked for */
@@ -183,7 +187,8 @@ struct local_qp {
 	/* The number of those in [acked, next) that only have to take a receive, which the peer
 	 * has: later requests need not wait for their acknowledgement. */
 	uint32_t settled_out;
-	uint32_t receives_used, receives_seen; /* the peer's receives: taken by us; published */
+	/* The peer's receives: taken by us; published. Both count from RECV_QUEUE_START. */
+	uint32_t receives_used, receives_seen;
 	uint32_t pieces;	/* of requests, sent and received: a piece is progress, too */
 	uint32_t scan_progress; /* timer: requests completed, and pieces, at the last look */
 	uint64_t stalled_since; /* timer: ns when progress stopped; 0: it didn't */
@@ -198,11 +203,12 @@ struct local_qp {
 	uint32_t srqn;		 /* XRC_SEND: of the request that is being started */
 
 	/* ---- responder */
-	uint8_t responder;		     /* enum local_responder */
-	uint8_t flow;			     /* enum local_flow */
-	uint8_t write;			     /* enum local_write */
-	uint8_t sender_epoch;		     /* the peer's life that sent request 0 */
-	uint32_t arrived_msn;		     /* of the next request to arrive */
+	uint8_t responder;    /* enum local_responder */
+	uint8_t flow;	      /* enum local_flow */
+	uint8_t write;	      /* enum local_write */
+	uint8_t sender_epoch; /* the peer's life that sent request 0 */
+	/* Of the next request to arrive; like next_msn, it also says whether there was one. */
+	uint64_t arrived_msn;
 	uint32_t done_msn;		     /* all requests below it are executed: what ACKs say */
 	_Atomic uint32_t owed_msn, told_msn; /* see above */
 	bool cut; /* UC: messages before the next one may be lost with a link */
@@ -294,6 +300,11 @@ bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next);
 bool local_qp_expire_receive(struct local_qp *lq, uint64_t now, uint64_t *next);
 
 /* ---- for the parts of the core, and for their users */
+/* Whether requests of a life of the peer's QP have arrived: this life knows no other. */
+static inline bool local_qp_has_begun(const struct local_qp *lq)
+{
+	return lq->arrived_msn != RECORD_MSN || lq->write != LOCAL_WRITE_NONE || lq->met;
+}
 /* The rights that this QP grants its peer. Without resources for READs and atomics it grants
  * neither. */
 static inline uint32_t local_qp_rights(const struct local_qp *lq)

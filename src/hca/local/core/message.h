@@ -13,7 +13,8 @@
 /* Whether the QP accepts requests, and the first one was reported if it had to be. */
 static inline bool has_met(const struct local_qp *lq)
 {
-	return lq->state == IBV_QPS_RTS || (lq->state == IBV_QPS_RTR && lq->arrived_msn);
+	return lq->state == IBV_QPS_RTS ||
+	       (lq->state == IBV_QPS_RTR && lq->arrived_msn != RECORD_MSN);
 }
 
 /* Whether the request is a SEND that nothing precedes, of the life of the peer's QP that earlier
@@ -22,7 +23,7 @@ static inline bool is_ready_message(const struct local_qp *lq, const struct ring
 				    uint32_t room)
 {
 	return h->kind == REC_SEND && !(h->flags & REC_INVALIDATE) && h->length <= room &&
-	       h->msn == lq->arrived_msn && record_epoch(h->src) == lq->sender_epoch &&
+	       h->msn == (uint32_t)lq->arrived_msn && record_epoch(h->src) == lq->sender_epoch &&
 	       has_met(lq) && lq->responder == LOCAL_OPEN && lq->flow == LOCAL_TAKES &&
 	       list_empty(&lq->held);
 }

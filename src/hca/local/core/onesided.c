@@ -36,7 +36,7 @@ static void tell_peer(struct local_qp *lq, enum ibv_event_type event)
 
 	if (!local_reliable(lq))
 		return; /* unreliable: dropped without an error */
-	local_fill_record(lq, &h, REC_FATAL, 0, lq->peer_epoch);
+	local_fill_record(lq, &h, REC_FATAL, 0, (uint8_t)lq->peer_epoch);
 	world_ring_control(lq, &h, NULL, 0);
 }
 
@@ -99,7 +99,7 @@ check_region(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length, u
 /* Whether the peer's QP is gone, or doesn't receive any more, in the life that this QP sends to. */
 static bool peer_life_over(const struct local_qp *lq, uint64_t word)
 {
-	return (uint8_t)pub_qp_epoch(word) != lq->peer_epoch || pub_qp_state(word) < IBV_QPS_RTR ||
+	return pub_qp_epoch(word) != lq->peer_epoch || pub_qp_state(word) < IBV_QPS_RTR ||
 	       pub_qp_state(word) == IBV_QPS_ERR;
 }
 

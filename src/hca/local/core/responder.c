@@ -139,28 +139,22 @@ static void lose_cut_write(struct local_qp *lq, const struct ring_header *next)
 
 	h.kind = REC_WRITE_DATA;
 	h.flags = REC_LAST;
-	h.msn = lq->arrived_msn;
+	h.msn = (uint32_t)lq->arrived_msn;
 	h.length = 0;
 	lq->write = LOCAL_WRITE_VOID;
 	take_next(lq, &h, NULL, 0);
 }
 
-/* Whether requests of a life of the peer's QP have arrived: this life knows no other. */
-static bool has_begun(const struct local_qp *lq)
-{
-	return lq->arrived_msn || lq->write != LOCAL_WRITE_NONE || lq->met;
-}
-
 /* An unreliable request that isn't the next one: those between may be lost. */
 static void close_gap(struct local_qp *lq, const struct ring_header *h)
 {
-	uint32_t ahead = h->msn - lq->arrived_msn;
+	uint32_t ahead = h->msn - (uint32_t)lq->arrived_msn;
 	bool waits = !list_empty(&lq->held) || lq->flow != LOCAL_TAKES;
 
 	if (lq->cut && !waits && (int32_t)ahead > 0 &&
-	    (!has_begun(lq) || record_epoch(h->src) == lq->sender_epoch)) {
+	    (!local_qp_has_begun(lq) || record_epoch(h->src) == lq->sender_epoch)) {
 		lq->sender_epoch = record_epoch(h->src);
-		lq->arrived_msn = h->msn;
+		lq->arrived_msn += ahead;
 		local_lose_stream(lq); /* all before it is lost, or executed */
 		lq->cut = false;
 	} else if (ahead == 1 && lq->write != LOCAL_WRITE_NONE) {
@@ -179,12 +173,12 @@ void local_take_request(struct local_qp *lq, const struct ring_header *h, const 
 		local_take_send_data(lq, h, payload, room);
 		return;
 	}
-	if (unlikely(h->msn != lq->arrived_msn) && lq->type == IBV_QPT_UC)
+	if (unlikely(h->msn != (uint32_t)lq->arrived_msn) && lq->type == IBV_QPT_UC)
 		close_gap(lq, h);
-	if (unlikely(h->msn != lq->arrived_msn))
+	if (unlikely(h->msn != (uint32_t)lq->arrived_msn))
 		return; /* not the next one: it follows a refused one, or the peer is faulty */
 	if (unlikely(record_epoch(h->src) != lq->sender_epoch)) {
-		if (has_begun(lq))
+		if (local_qp_has_begun(lq))
 			return; /* of another life of the peer's QP than earlier requests */
 		lq->sender_epoch = record_epoch(h->src); /* answers go to the QP that asked */
 	}
@@ -204,7 +198,7 @@ static void local_reopen(struct local_qp *lq)
 		local_owe_ack(lq);
 	} else if (lq->flow == LOCAL_REFUSES) {
 		lq->flow = LOCAL_TAKES;
-		local_answer(lq, REC_AGAIN, lq->arrived_msn, 0);
+		local_answer(lq, REC_AGAIN, (uint32_t)lq->arrived_msn, 0);
 	}
 }
 
@@ -248,7 +242,7 @@ bool local_qp_waits(const struct local_qp *lq)
 void local_qp_refuse_waiting(struct local_qp *lq, enum ibv_wc_status status, int event)
 {
 	const struct local_held *held = local_oldest_held(lq);
-	uint32_t msn = held ? held->header.msn : lq->arrived_msn;
+	uint32_t msn = held ? held->header.msn : (uint32_t)lq->arrived_msn;
 
 	local_drop_held(lq); /* a receive that was taken is given back */
 	local_refuse_request(lq, msn, status, event);
@@ -281,7 +275,7 @@ static bool rnr_expires(struct local_qp *lq, uint64_t now, uint64_t *next)
 		return lq->responder == LOCAL_WAIT_RECEIVE;
 	}
 	if (lq->rnr_deadline <= now) {
-		local_send_nak(lq, held ? held->header.msn : lq->arrived_msn,
+		local_send_nak(lq, held ? held->header.msn : (uint32_t)lq->arrived_msn,
 			       IBV_WC_RNR_RETRY_EXC_ERR);
 		local_drop_held(lq);
 		return false;

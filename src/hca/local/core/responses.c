@@ -38,7 +38,7 @@ void local_qp_drain(struct local_qp *lq)
 
 void local_take_ack(struct local_qp *lq, uint32_t ack)
 {
-	if (lq->type == IBV_QPT_UC && ack - lq->acked_msn <= lq->next_msn - lq->acked_msn)
+	if (lq->type == IBV_QPT_UC && ack - lq->acked_msn <= (uint32_t)lq->next_msn - lq->acked_msn)
 		lq->acked_msn = ack;
 	while (lq->sq->acked != lq->sq->next) {
 		struct send_wqe *wqe = sq_at(lq->sq, lq->sq->acked);
@@ -99,7 +99,7 @@ static void on_nak(struct local_qp *lq, const struct ring_header *h)
 {
 	struct send_wqe *wqe = request_in_turn(lq, h->msn);
 
-	if (!wqe && h->msn == lq->next_msn)
+	if (!wqe && h->msn == (uint32_t)lq->next_msn)
 		wqe = seen_by_peer(lq);
 	if (!wqe)
 		return;
@@ -154,7 +154,7 @@ void local_take_back_from(struct local_qp *lq, uint32_t msn)
 	for (uint32_t place = first; place != lq->sq->next; place++)
 		take_back(lq, sq_at(lq->sq, place));
 	lq->sq->next = first;
-	lq->next_msn = msn;
+	lq->next_msn -= (uint32_t)lq->next_msn - msn;
 	if (lq->wait == LOCAL_RNR || (int32_t)(lq->pull_msn - msn) >= 0)
 		lq->wait = LOCAL_RUNS;
 }
@@ -202,7 +202,7 @@ static bool stream_piece(struct local_qp *lq, struct send_wqe *wqe)
 		fail_memory(lq, lq->pull_msn);
 		return false;
 	}
-	local_fill_record(lq, h, REC_SEND_DATA, n == left ? REC_LAST : 0, lq->peer_epoch);
+	local_fill_record(lq, h, REC_SEND_DATA, n == left ? REC_LAST : 0, (uint8_t)lq->peer_epoch);
 	h->msn = lq->pull_msn;
 	h->imm = wqe->progress;
 	h->length = n;
@@ -221,7 +221,7 @@ static void disown_message(struct local_qp *lq, uint32_t msn)
 
 	if (lq->type != IBV_QPT_UC || !local_link_up(lq))
 		return;
-	local_fill_record(lq, &h, REC_GONE, 0, lq->peer_epoch);
+	local_fill_record(lq, &h, REC_GONE, 0, (uint8_t)lq->peer_epoch);
 	h.msn = msn;
 	world_ring_control(lq, &h, NULL, 0);
 }
@@ -369,7 +369,7 @@ static bool peer_lives(struct local_qp *lq)
 {
 	uint64_t word = world_peer_word(lq);
 
-	return lq->peer == LOCAL_PEER_READY && (uint8_t)pub_qp_epoch(word) == lq->peer_epoch &&
+	return lq->peer == LOCAL_PEER_READY && pub_qp_epoch(word) == lq->peer_epoch &&
 	       pub_qp_state(word) >= IBV_QPS_RTR && pub_qp_state(word) != IBV_QPS_ERR;
 }
 

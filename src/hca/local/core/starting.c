@@ -65,8 +65,10 @@ void local_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_statu
 	bool sent = was_sent(status);
 
 	local_uncount(lq, wqe);
-	if (lq->sq->next == lq->sq->acked && likely(sent))
+	if (lq->sq->next == lq->sq->acked && likely(sent)) {
 		request_begins(lq, wqe); /* it was executed within this call */
+		lq->acted_here = true;
+	}
 	if (unlikely(lq->routed) && sent && lq->type != IBV_QPT_UC)
 		world_route_answered(lq, wqe, status);
 	if (unlikely(world_captures(lq)) && sent)
@@ -88,14 +90,18 @@ static bool local_has_unsettled(const struct local_qp *lq)
 	return lq->sq->next - lq->sq->acked != lq->settled_out;
 }
 
-/* Counts one of the peer's receives, which the next record takes. Whether the peer has posted it
- * already: each record of these kinds takes one, in order. */
+/*
+ * Counts one of the peer's receives, which the next record takes. Whether the peer has posted it
+ * already: each record of these kinds takes one, in order. The two counts are no further apart than
+ * a receive queue is long, so their difference says which is ahead, also where they come round. The
+ * receives of an SRQ aren't the connection's and aren't counted: then there are none to be seen.
+ */
 static inline bool takes_receive(struct local_qp *lq)
 {
 	uint32_t used = lq->receives_used++;
 
 	if (unlikely((int32_t)(lq->receives_seen - used) <= 0))
-		lq->receives_seen = world_peer_receives(lq);
+		lq->receives_seen = world_peer_receives(lq, used);
 	return (int32_t)(lq->receives_seen - used) > 0;
 }
 
@@ -111,7 +117,7 @@ static bool has_met_peer(const struct local_qp *lq)
 {
 	const struct send_queue *sq = lq->sq;
 
-	if (lq->type == IBV_QPT_RC ? sq->next != lq->done_here : lq->next_msn != 0)
+	if (lq->next_msn != RECORD_MSN || (lq->acted_here && lq->type == IBV_QPT_RC))
 		return true;
 	return sq->next != sq->head && sq_at(sq, sq->next)->flags & SEND_BEGUN;
 }
@@ -132,7 +138,7 @@ static bool peer_ready(struct local_qp *lq)
 	if (local_reliable(lq) && local_being_sent(lq))
 		return false;
 	/* A connection doesn't go on with another life of the peer's QP than it began with. */
-	if (has_met_peer(lq) && (uint8_t)pub_qp_epoch(word) != lq->peer_epoch)
+	if (has_met_peer(lq) && pub_qp_epoch(word) != lq->peer_epoch)
 		return false;
 	lq->peer_epoch = pub_qp_epoch(word);
 	lq->peer = LOCAL_PEER_READY;
@@ -188,8 +194,8 @@ static uint8_t message_flags(const struct local_qp *lq, const struct send_wqe *w
 static inline void fill_request(struct local_qp *lq, struct ring_header *h,
 				const struct send_wqe *wqe, enum record_kind kind, uint8_t flags)
 {
-	local_fill_record(lq, h, kind, flags, lq->peer_epoch);
-	h->msn = lq->next_msn;
+	local_fill_record(lq, h, kind, flags, (uint8_t)lq->peer_epoch);
+	h->msn = (uint32_t)lq->next_msn;
 	h->imm = wqe->imm;
 	h->length = wqe->length;
 	lq->must_notify = true;
@@ -199,7 +205,7 @@ static inline void fill_request(struct local_qp *lq, struct ring_header *h,
 static inline __attribute__((always_inline)) void
 request_sent(struct local_qp *lq, struct send_wqe *wqe, uint16_t counted)
 {
-	wqe->msn = lq->next_msn++;
+	wqe->msn = (uint32_t)lq->next_msn++;
 	wqe->flags |= counted;
 	lq->reads_out += !!(counted & SEND_READS);
 	lq->blocking_out += !!(counted & SEND_BLOCKING);
@@ -394,7 +400,7 @@ static enum step finish_write(struct local_qp *lq, struct send_wqe *wqe, enum ib
  * they are in the ring, and the peer may not have executed them yet. */
 static bool would_overtake(const struct local_qp *lq)
 {
-	return unlikely(lq->type == IBV_QPT_UC) && lq->next_msn != lq->acked_msn;
+	return unlikely(lq->type == IBV_QPT_UC) && (uint32_t)lq->next_msn != lq->acked_msn;
 }
 
 static enum step start_write_direct(struct local_qp *lq, struct send_wqe *wqe)
@@ -624,7 +630,6 @@ static enum step start_here(struct local_qp *lq, struct send_wqe *wqe)
 
 	if (status == WQE_LATER)
 		return STEP_WAIT;
-	lq->done_here++;
 	/* Not local_complete(), which counts a PSN and shows the request to a capture. */
 	if (likely(status == IBV_WC_SUCCESS) || local_reliable(lq))
 		world_complete(lq, wqe, status);

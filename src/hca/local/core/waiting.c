@@ -126,7 +126,7 @@ void local_lose_stream(struct local_qp *lq)
 	lq->met |= lq->write != LOCAL_WRITE_NONE;
 	lq->write = LOCAL_WRITE_NONE;
 	lq->write_done = 0;
-	lq->done_msn = lq->arrived_msn;
+	lq->done_msn = (uint32_t)lq->arrived_msn;
 	lq->cut = true;
 }
 

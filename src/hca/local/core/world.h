@@ -68,10 +68,12 @@ void world_ring_wait(struct local_qp *lq);
  * QP's, shm/xrc.h); 0: there is no such QP, or no link. Later reads are at least as new, and this
  * read comes after this QP's own state was published ([Q1] with [Q2]). [shared] */
 uint64_t world_peer_word(struct local_qp *lq);
-uint32_t world_peer_partner(struct local_qp *lq);  /* the QPN that it is connected to [shared] */
-uint32_t world_peer_rq_psn(struct local_qp *lq);   /* the PSN that it begins with [shared] */
-uint32_t world_peer_pd(struct local_qp *lq);	   /* its, or the SRQ's, domain [shared] */
-uint32_t world_peer_receives(struct local_qp *lq); /* receives posted since its RESET [shared] */
+uint32_t world_peer_partner(struct local_qp *lq); /* the QPN that it is connected to [shared] */
+uint32_t world_peer_rq_psn(struct local_qp *lq);  /* the PSN that it begins with [shared] */
+uint32_t world_peer_pd(struct local_qp *lq);	  /* its, or the SRQ's, domain [shared] */
+/* The count of the receives posted since its RESET, from RECV_QUEUE_START on; `none` if they aren't
+ * counted, because they come from an SRQ. [shared] */
+uint32_t world_peer_receives(struct local_qp *lq, uint32_t none);
 /* Reads the entry of the peer's region with this rkey; false: there is none (any more), or the
  * peer's regions' file isn't mapped. [shared] */
 bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view *view);
