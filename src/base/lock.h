@@ -157,8 +157,11 @@ static inline bool lock_word_try(struct lock *lock)
 static inline bool lock_try(struct lock *lock) TRY_ACQUIRE(true, *lock) NO_THREAD_SAFETY_ANALYSIS;
 static inline bool lock_try(struct lock *lock)
 {
-	/* Its owner may have it: exit() in a signal handler. */
-	if (lock_is_owner(lock) && atomic_load_explicit(&lock->mine, memory_order_relaxed))
+	/* Its owner may have it (exit() in a signal handler): by `mine`; or by `word`, if it took
+	 * the lock as any thread and became the owner then. If `word` is another thread's, the lock
+	 * is being taken from the owner. */
+	if (lock_is_owner(lock) && (atomic_load_explicit(&lock->mine, memory_order_relaxed) ||
+				    atomic_load_explicit(&lock->word, memory_order_relaxed)))
 		return false;
 	bool taken = lock_mine_try(lock) ||
 		     (lock_word_try(lock) && (!lock->left || lock_shared_try(lock)));

@@ -157,6 +157,22 @@ static void tries(void)
 	lock_give(&lock);
 }
 
+/* A signal handler of the thread that has the lock tries it, and then another time. */
+static void takes_and_tries(void)
+{
+	lock_take(&lock);
+	work();
+	if (lock_try(&lock))
+		model_fail("the thread has the lock twice");
+	lock_give(&lock);
+}
+
+static void takes_and_tries_twice(void)
+{
+	takes_and_tries();
+	takes_and_tries();
+}
+
 static void three_turns(void)
 {
 	if (turns != 3)
@@ -181,5 +197,7 @@ const struct model_scenario lock_scenarios[] = {
 	{"lock.owned_tried", of_the_first, {takes_twice, tries}, turns_and_tries},
 	{"lock.owned_twice", of_the_first, {takes_twice, takes}, three_turns},
 	{"lock.gets_owner", of_nobody, {takes_twice, takes}, three_turns},
+	{"lock.owned_again", of_the_first, {takes_and_tries_twice, takes}, three_turns},
+	{"lock.gets_owner_again", of_nobody, {takes_and_tries_twice, takes}, three_turns},
 	{0},
 };

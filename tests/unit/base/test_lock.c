@@ -174,6 +174,26 @@ static void the_owner_changes(void **state)
 	assert_true(i_am_owner());
 }
 
+/* A thread that has the lock can't have it twice, however it took it: as any thread, in the moment
+ * in which it becomes the owner, or as the owner. */
+static void a_try_fails_while_the_same_thread_has_it(void **state)
+{
+	struct lock *lock = &guarded[BIASED].lock;
+	unsigned int as_owner = 0;
+
+	(void)state;
+	begin_biased();
+	for (unsigned int i = 0; i < 3 * BIAS_AFTER; i++) {
+		lock_take(lock);
+		assert_false(lock_try(lock));
+		as_owner += i_am_owner();
+		lock_give(lock);
+	}
+	assert_true(as_owner > 0 && as_owner < 3 * BIAS_AFTER);
+	assert_true(lock_try(lock)); /* its owner gets it when it is free */
+	lock_give(lock);
+}
+
 static void *takes_in_succession(void *arg)
 {
 	bool *owner = arg;
@@ -258,6 +278,7 @@ int main(void)
 		cmocka_unit_test(threads_take_turns),
 		cmocka_unit_test(a_sleeper_is_woken),
 		cmocka_unit_test(the_owner_changes),
+		cmocka_unit_test(a_try_fails_while_the_same_thread_has_it),
 		cmocka_unit_test(there_is_no_second_owner),
 		cmocka_unit_test(the_owner_keeps_others_out),
 		cmocka_unit_test(others_take_it_from_the_owner),
