@@ -81,23 +81,25 @@ static const char *pages_refuse(const struct hca *hca, uintptr_t start, uintptr_
 			 "or changed by madvise(), ...)";
 }
 
-/* Finds the next pages of [*start, end) that aren't converted. False: all are. */
+/* Finds the next pages of [*start, end) that aren't converted. False: all are. Where the mappings
+ * can't be read any further, the rest is taken for private: pages_refuse() looks at it again. */
 static bool private_find(struct proc_maps *maps, uintptr_t *start, uintptr_t *end)
 	REQUIRES(convert_lock)
 {
 	struct proc_mapping m;
 	uintptr_t from = *start;
+	bool read = true;
 
-	while (from < *end && !proc_maps_next(maps, from, &m) && m.start <= from && m.shared &&
-	       is_ours(&m))
+	while (from < *end && (read = !proc_maps_next(maps, from, &m)) && m.start <= from &&
+	       m.shared && is_ours(&m))
 		from = m.end;
 	*start = from;
 	if (from >= *end)
 		return false;
-	while (m.start < *end && !(m.shared && is_ours(&m)))
-		if (proc_maps_next(maps, m.end, &m))
-			return true;
-	*end = m.start < *end ? m.start : *end;
+	while (read && m.start < *end && !(m.shared && is_ours(&m)))
+		read = !proc_maps_next(maps, m.end, &m);
+	if (read && m.start < *end)
+		*end = m.start;
 	return true;
 }
 
