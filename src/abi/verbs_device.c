@@ -30,8 +30,14 @@
 enum { DEVICES_MAX = 16 };
 
 static struct mutex devices_lock = MUTEX_INITIALIZER(RANK_DEVICES);
-FORK_KEEP(devices_lock);
 static struct list devices = {&devices, &devices};
+
+static void devices_mend(void)
+{
+	list_mend(&devices);
+}
+
+FORK_MEND(devices_lock, devices_mend);
 
 /* ------------------------------------------------------------------ devices */
 
@@ -71,7 +77,7 @@ static struct device *device_get(const struct proto_device *info)
 		device->guid = info->node_guid;
 		device->index = info->index;
 		device->ports = info->ports;
-		list_add_tail(&devices, &device->node);
+		list_add_tail_whole(&devices, &device->node);
 	}
 	device->refs++;
 	return device;
@@ -81,7 +87,7 @@ static void device_put_locked(struct device *device)
 {
 	if (--device->refs)
 		return;
-	list_del(&device->node);
+	list_del_whole(&device->node);
 	free(device);
 }
 
@@ -239,7 +245,7 @@ static void context_init(struct context *context, struct hca *hca, struct ibv_de
 		list_init(&context->held[kind]);
 	mutex_take(&hca->lock);
 	lock_take(&hca->contexts_lock);
-	list_add_tail(&hca->contexts, &context->node);
+	list_add_tail_whole(&hca->contexts, &context->node);
 	lock_give(&hca->contexts_lock);
 	mutex_give(&hca->lock);
 }
@@ -361,7 +367,7 @@ EXPORT int ibv_close_device(struct ibv_context *ibv)
 	books_enter(context->hca);
 	mutex_take(&context->hca->lock);
 	lock_take(&context->hca->contexts_lock);
-	list_del(&context->node);
+	list_del_whole(&context->node);
 	lock_give(&context->hca->contexts_lock);
 	mutex_give(&context->hca->lock);
 	daemon_close(&context->conn);

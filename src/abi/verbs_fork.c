@@ -31,12 +31,24 @@ struct range {
 };
 
 static struct mutex lock = MUTEX_INITIALIZER(RANK_FORK_PAGES);
-FORK_KEEP(lock);
 static bool enabled;
 static bool huge_pages; /* RDMAV_HUGEPAGES_SAFE: mappings may have larger pages */
 static bool too_late;	/* a region was registered before, so its pages aren't in `ranges` */
 static struct range *ranges;
 static size_t count, space;
+
+/* A child has none of the pages of its parent's ranges, so it forgets them. */
+static void ranges_leave(void)
+{
+	mutex_init(&lock, RANK_FORK_PAGES);
+	ranges = NULL;
+	count = space = 0;
+}
+
+__attribute__((constructor)) static void ranges_watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, ranges_leave);
+}
 
 /* ------------------------------------------------------------------ the array of ranges */
 

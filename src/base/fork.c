@@ -1,33 +1,36 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* See fork.h. Only constructors write the list, that is one thread. No other lock is taken while
- * the mutexes are held, so they have no rank here: they are taken in the order of the
- * constructors. */
+/* See fork.h. Only constructors write the list, that is one thread. */
 #include "base/fork.h"
 
 #include <stdlib.h>
 
 enum { KEPT_MAX = 8 };
 
-static struct mutex *kept[KEPT_MAX];
+static struct {
+	struct mutex *mutex;
+	void (*mend)(void);
+} kept[KEPT_MAX];
 static unsigned int count;
 
-static void fork_count(void)
+static void kept_in_child(void)
 {
-	for (unsigned int i = 0; i < count; i++)
-		pthread_mutex_lock(&kept[i]->pthread);
+	for (unsigned int i = 0; i < count; i++) {
+		pthread_mutex_t *mutex = &kept[i].mutex->pthread;
+		bool was_held = pthread_mutex_trylock(mutex) != 0;
+
+		pthread_mutex_init(mutex, NULL);
+		rank_forget(kept[i].mutex);
+		if (was_held && kept[i].mend)
+			kept[i].mend();
+	}
 }
 
-static void after_fork(void)
-{
-	for (unsigned int i = count; i-- > 0;)
-		pthread_mutex_unlock(&kept[i]->pthread);
-}
-
-void fork_keep(struct mutex *mutex)
+void fork_keep(struct mutex *mutex, void (*mend)(void))
 {
 	if (!count)
-		pthread_atfork(fork_count, after_fork, after_fork);
+		pthread_atfork(NULL, NULL, kept_in_child);
 	if (count == KEPT_MAX)
 		abort();
-	kept[count++] = mutex;
+	kept[count].mutex = mutex;
+	kept[count++].mend = mend;
 }

@@ -3,6 +3,7 @@
 #ifndef VERBENA_BASE_LIST_H
 #define VERBENA_BASE_LIST_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -35,6 +36,39 @@ static inline void list_del(struct list *node)
 	node->prev->next = node->next;
 	node->next->prev = node->prev;
 	list_init(node);
+}
+
+/*
+ * For lists of which a forked child needs the nodes (base/fork.h): after each store the nodes can
+ * be followed forwards. The child calls list_mend() before it uses the list otherwise.
+ */
+static inline void list_add_tail_whole(struct list *head, struct list *node)
+{
+	node->prev = head->prev;
+	node->next = head;
+	atomic_signal_fence(memory_order_seq_cst);
+	head->prev->next = node;
+	atomic_signal_fence(memory_order_seq_cst);
+	head->prev = node;
+}
+
+static inline void list_del_whole(struct list *node)
+{
+	node->prev->next = node->next;
+	atomic_signal_fence(memory_order_seq_cst);
+	node->next->prev = node->prev;
+	atomic_signal_fence(memory_order_seq_cst);
+	list_init(node);
+}
+
+static inline void list_mend(struct list *head)
+{
+	struct list *node = head;
+
+	do {
+		node->next->prev = node;
+		node = node->next;
+	} while (node != head);
 }
 
 /* Removes and returns the first node; NULL: the list is empty. */

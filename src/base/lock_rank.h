@@ -94,8 +94,8 @@ void rank_taken(const void *lock, enum lock_rank rank);
 void rank_given(const void *lock);
 void rank_forget(const void *lock);
 /* Call before a call that may wait for another process: aborts if the calling thread holds hca.lock
- * (fork() takes it), hca.events_lock (the engine thread does) or a lock of a fast path, hca.engine
- * and inwards. */
+ * (link_reap() takes it), hca.events_lock (the engine thread does) or a lock of a fast path,
+ * hca.engine and inwards. */
 void rank_check_blocking(const char *what);
 /* Aborts if the calling thread doesn't hold the lock. */
 void rank_must_hold(const void *lock, enum lock_rank rank);

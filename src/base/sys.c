@@ -5,9 +5,12 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "base/fork.h"
 
 ssize_t sys_read(int fd, void *to, size_t size)
 {
@@ -84,6 +87,23 @@ int sys_close(int fd)
 	return (int)syscall(SYS_close, fd);
 }
 #endif
+
+void sys_end(int *fd)
+{
+	int ends = *fd;
+
+	*fd = -1;
+	FORK_POINT();
+	if (ends >= 0)
+		sys_close(ends);
+}
+
+void sys_hang_up(int *fd)
+{
+	if (*fd >= 0)
+		shutdown(*fd, SHUT_RDWR);
+	sys_end(fd);
+}
 
 int sys_connect(int fd, const struct sockaddr *to, unsigned int size)
 {

@@ -35,6 +35,11 @@ ssize_t sys_pwrite(int fd, const void *from, size_t size, off_t offset);
 int sys_open(const char *path, int flags, ...);
 int sys_openat(int dir, const char *path, int flags, ...);
 int sys_close(int fd);
+/* Closes *fd, if it isn't -1, after it has become -1: so a child that is forked in between closes
+ * no number that stands for another file by then. A socket is shut down first, since such a child
+ * has a copy of it; its peer learns of the end all the same. */
+void sys_end(int *fd);
+void sys_hang_up(int *fd);
 int sys_connect(int fd, const struct sockaddr *to, unsigned int size); /* a socklen_t */
 ssize_t sys_sendto(int fd, const void *bytes, size_t size, int flags, const struct sockaddr *to,
 		   unsigned int to_size); /* a socklen_t */

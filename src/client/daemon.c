@@ -175,9 +175,7 @@ bool daemon_is_left(const struct daemon_conn *conn)
 void daemon_close(struct daemon_conn *conn)
 {
 	mutex_take(&conn->lock);
-	if (conn->fd >= 0)
-		sys_close(conn->fd);
-	conn->fd = -1;
+	sys_hang_up(&conn->fd);
 	mutex_give(&conn->lock);
 }
 

@@ -432,9 +432,9 @@ static int start_locked(const char *dir, const char *node)
 	return fd;
 }
 
-/* The directory that start_stay() fixed; empty: none yet. */
+/* The directory that start_stay() fixed; NULL: none yet. */
 static struct mutex kept_lock = MUTEX_INITIALIZER(RANK_DAEMON_KEPT);
-static char kept[PATH_MAX] GUARDED_BY(kept_lock);
+static char *kept GUARDED_BY(kept_lock);
 FORK_KEEP(kept_lock);
 
 void start_stay(void)
@@ -443,15 +443,22 @@ void start_stay(void)
 
 	if (rundir_find(dir, sizeof(dir)))
 		return;
+	char *mine = strdup(dir);
+
+	if (!mine)
+		return;
 	mutex_take(&kept_lock);
-	strcpy(kept, dir);
+	char *before = kept;
+
+	kept = mine;
 	mutex_give(&kept_lock);
+	free(before);
 }
 
 int start_directory(char *buf, size_t len)
 {
 	mutex_take(&kept_lock);
-	int n = kept[0] ? snprintf(buf, len, "%s", kept) : 0;
+	int n = kept ? snprintf(buf, len, "%s", kept) : 0;
 
 	mutex_give(&kept_lock);
 	if (n)

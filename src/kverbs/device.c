@@ -29,8 +29,14 @@
 #include "kverbs/scan.h"
 
 static struct mutex known_lock = MUTEX_INITIALIZER(RANK_KERNEL_DEVICES);
-FORK_KEEP(known_lock);
 static struct list known GUARDED_BY(known_lock) = {&known, &known};
+
+static void known_mend(void) NO_THREAD_SAFETY_ANALYSIS
+{
+	list_mend(&known);
+}
+
+FORK_MEND(known_lock, known_mend);
 /* Whether `known` ever had a device; lets kernel_device_of() skip the lock. */
 static atomic_bool any_known;
 
@@ -107,7 +113,7 @@ static void put_locked(struct kernel_device *device) REQUIRES(known_lock)
 {
 	if (--device->refs)
 		return;
-	list_del(&device->node);
+	list_del_whole(&device->node);
 	device_free(device);
 }
 
@@ -159,7 +165,7 @@ static void device_present(struct found_device *found) REQUIRES(known_lock)
 		device = device_make(found);
 		if (!device)
 			return;
-		list_add_tail(&known, &device->node);
+		list_add_tail_whole(&known, &device->node);
 		atomic_store(&any_known, true);
 	}
 	device->seen = true;

@@ -30,16 +30,15 @@ static struct {
 
 static void disconnect_locked(void) REQUIRES(conn.lock)
 {
-	if (conn.fd >= 0)
-		sys_close(conn.fd);
-	conn.fd = -1;
+	sys_hang_up(&conn.fd);
 	conn.generation++;
 }
 
 static void conn_after_fork_in_child(void)
 {
 	mutex_init(&conn.lock, RANK_RDMACM_CONN);
-	disconnect_locked();
+	sys_end(&conn.fd); /* and no more: the connection is the parent's */
+	conn.generation++;
 }
 
 __attribute__((constructor)) static void conn_watch_forks(void)

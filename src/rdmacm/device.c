@@ -6,6 +6,7 @@
  *
  * Owns the list of open devices, its lock, and their default protection domains.
  */
+#include "base/fork.h"
 #include "base/mutex.h"
 #include "rdmacm/rdmacm.h"
 
@@ -13,7 +14,8 @@
 #include <stdlib.h>
 
 struct mutex devices_lock = MUTEX_INITIALIZER(RANK_RDMACM_DEVICES);
-static struct device *devices GUARDED_BY(devices_lock);
+static struct device *devices GUARDED_BY(devices_lock); /* devices are added, and never end */
+FORK_KEEP(devices_lock);
 
 static uint8_t depth_from_int(int value)
 {
@@ -40,6 +42,7 @@ static struct device *open_locked(struct ibv_device *ibv, __be64 guid) REQUIRES(
 	device->max_initiator_depth = depth_from_int(attr.max_qp_init_rd_atom);
 	device->max_responder_resources = depth_from_int(attr.max_qp_rd_atom);
 	device->next = devices;
+	FORK_POINT();
 	devices = device;
 	return device;
 

@@ -91,10 +91,12 @@ static void channel_end(struct channel *channel)
 	sys_close(channel->pub.fd);
 	channel->pub.fd = -1;
 	mutex_take(&channels_lock);
-	struct channel *oldest = ended[ended_next];
+	unsigned int place = ended_next;
+	struct channel *oldest = ended[place];
 
-	ended[ended_next] = channel;
-	ended_next = (ended_next + 1) % ENDED_KEPT;
+	ended_next = (place + 1) % ENDED_KEPT; /* first, for a child: the place is used once */
+	FORK_POINT();
+	ended[place] = channel;
 	mutex_give(&channels_lock);
 	free(oldest);
 }

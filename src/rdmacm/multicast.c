@@ -77,17 +77,20 @@ void joins_init(struct id *id)
 	mutex_give(&joins_lock);
 }
 
+/* A child may have been forked in the middle of a change, so each begins by mending the list. */
 static void list_add(struct join *join)
 {
 	mutex_take(&joins_lock);
-	list_add_tail(&join->id->joins, &join->node);
+	list_mend(&join->id->joins);
+	list_add_tail_whole(&join->id->joins, &join->node);
 	mutex_give(&joins_lock);
 }
 
 static void list_remove(struct join *join)
 {
 	mutex_take(&joins_lock);
-	list_del(&join->node);
+	list_mend(&join->id->joins);
+	list_del_whole(&join->node);
 	mutex_give(&joins_lock);
 }
 
@@ -96,6 +99,7 @@ static struct join *list_take(struct id *id, const struct sockaddr *addr)
 	struct join *found = NULL;
 
 	mutex_take(&joins_lock);
+	list_mend(&id->joins);
 	list_for_each(node, &id->joins) {
 		struct join *join = container_of(node, struct join, node);
 
@@ -103,7 +107,7 @@ static struct join *list_take(struct id *id, const struct sockaddr *addr)
 			found = join;
 	}
 	if (found)
-		list_del(&found->node);
+		list_del_whole(&found->node);
 	mutex_give(&joins_lock);
 	return found;
 }

@@ -11,6 +11,7 @@
 #include "rdmacm/rdmacm.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fork.h"
 #include "base/mutex.h"
@@ -36,16 +37,23 @@ FORK_KEEP(registry_lock);
 
 static int grow_locked(void) REQUIRES(registry_lock)
 {
-	uint32_t count = place_count ? 2 * place_count : FIRST_PLACES;
-	struct place *more = realloc(places, count * sizeof(*more));
+	uint32_t count = place_count ? 2 * place_count : FIRST_PLACES, first;
+	struct place *more = malloc(count * sizeof(*more)), *fewer = places;
 
 	if (!more)
 		return -ENOMEM;
+	if (fewer)
+		memcpy(more, fewer, place_count * sizeof(*more));
 	for (uint32_t i = place_count; i < count; i++)
 		more[i] = (struct place){.next_free = i + 1 < count ? i + 1 : NO_PLACE};
-	first_free = place_count;
+	FORK_POINT();
 	places = more;
+	FORK_POINT();
+	first = place_count;
 	place_count = count;
+	FORK_POINT();
+	first_free = first;
+	free(fewer);
 	return 0;
 }
 
@@ -59,6 +67,7 @@ int registry_add(struct object *object)
 		struct place *place = &places[index];
 
 		first_free = place->next_free;
+		FORK_POINT();
 		place->object = object;
 		place->uses++;
 		object->unacknowledged = 0;
@@ -89,10 +98,13 @@ void registry_remove(struct object *object)
 	if (object->uid) {
 		uint32_t index = (uint32_t)object->uid - 1;
 
+		/* A child that removes the object, too, doesn't free its place twice. */
+		object->uid = 0;
+		FORK_POINT();
 		places[index].object = NULL;
 		places[index].next_free = first_free;
+		FORK_POINT();
 		first_free = index;
-		object->uid = 0;
 	}
 	wait_locked(object);
 	mutex_give(&registry_lock);

@@ -69,7 +69,7 @@ static void read_line(const char *line)
 static void read_file(void)
 {
 	char line[4 * WORD];
-	FILE *file = fopen(FILE_NAME, "re");
+	FILE *file = fopen(FILE_NAME, "rec");
 
 	if (!file)
 		return;

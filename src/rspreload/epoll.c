@@ -46,8 +46,6 @@ struct waiting {
 static struct set *sets[FDS_MAX];
 struct mutex sets_lock = MUTEX_INITIALIZER(RANK_PRELOAD_SETS);
 
-FORK_KEEP(sets_lock);
-
 static struct set *set_of(int epfd)
 {
 	real_init();
@@ -108,18 +106,30 @@ static void socket_set_polled(int fd, bool polled) REQUIRES(sets_lock)
 	__atomic_store_n(&table[fd].polled, polled, __ATOMIC_RELAXED);
 }
 
+static bool watches_grow(struct set *set) REQUIRES(sets_lock)
+{
+	unsigned int room = set->room ? 2 * set->room : 16;
+	struct watch *more = malloc(room * sizeof(*more)), *fewer = set->watches;
+
+	if (!more)
+		return false;
+	if (fewer)
+		memcpy(more, fewer, set->count * sizeof(*more));
+	FORK_POINT();
+	set->watches = more;
+	set->room = room;
+	FORK_POINT();
+	free(fewer);
+	return true;
+}
+
 static int watch_add(struct set *set, int fd, const struct epoll_event *event) REQUIRES(sets_lock)
 {
-	if (set->count == set->room) {
-		unsigned int room = set->room ? 2 * set->room : 16;
-		struct watch *more = realloc(set->watches, room * sizeof(*more));
-
-		if (!more)
-			return ENOMEM;
-		set->watches = more;
-		set->room = room;
-	}
-	set->watches[set->count++] = (struct watch){fd, *event};
+	if (set->count == set->room && !watches_grow(set))
+		return ENOMEM;
+	set->watches[set->count] = (struct watch){fd, *event};
+	FORK_POINT();
+	set->count++;
 	socket_loud(fd, UINT8_MAX);
 	socket_set_polled(fd, true);
 	return 0;
@@ -127,8 +137,26 @@ static int watch_add(struct set *set, int fd, const struct epoll_event *event) R
 
 static void watch_drop(struct set *set, struct watch *watch) REQUIRES(sets_lock)
 {
-	*watch = set->watches[--set->count];
+	*watch = set->watches[set->count - 1];
+	FORK_POINT();
+	set->count--;
 }
+
+/* In a child that was forked within watch_drop(): the last watch may be there twice, and is whole
+ * where it was. */
+static void sets_mend(void) NO_THREAD_SAFETY_ANALYSIS
+{
+	for (int epfd = 0; epfd < FDS_MAX; epfd++) {
+		struct set *set = sets[epfd];
+		struct watch *last = set && set->count ? &set->watches[set->count - 1] : NULL;
+		struct watch *first = last ? watch_of(set, last->fd) : NULL;
+
+		if (first && first != last)
+			watch_drop(set, first);
+	}
+}
+
+FORK_MEND(sets_lock, sets_mend);
 
 static int watch_change(int epfd, int op, int fd, const struct epoll_event *event)
 	REQUIRES(sets_lock)
@@ -182,6 +210,7 @@ void epoll_forget(int fd)
 
 	if (set) {
 		__atomic_store_n(&sets[fd], NULL, __ATOMIC_RELEASE);
+		FORK_POINT();
 		real.close(set->wake);
 		free(set->watches);
 		free(set);

@@ -149,9 +149,9 @@ int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 	return 0;
 }
 
-void fork_keep(struct mutex *mutex)
+void fork_keep(struct mutex *mutex, void (*mend)(void))
 {
-	(void)mutex;
+	(void)mutex, (void)mend;
 }
 
 /* ------------------------------------------------------------------ the daemon */

@@ -10,6 +10,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/sys.h"
@@ -315,10 +316,27 @@ static bool map_all(struct link *link, const int *fds, int regions_fd)
 		unmap_all(memory, peer, regions);
 		return false;
 	}
-	link->memory = memory;
 	link->peer = peer;
 	link->regions = regions;
+	FORK_POINT(); /* leave_link() */
+	link->memory = memory;
 	return true;
+}
+
+/* A child that is forked meanwhile replaces what the link has (leave_link()): so the link has it no
+ * longer when the addresses become free. */
+static void link_unmap_memory(struct link *link)
+{
+	struct link_memory *memory = link->memory;
+	const struct pub *peer = link->peer;
+	const struct pub_regions *regions = link->regions;
+
+	link->memory = NULL;
+	FORK_POINT();
+	link->peer = NULL;
+	link->regions = NULL;
+	FORK_POINT();
+	unmap_all(memory, peer, regions);
 }
 
 void link_for_each_qp(struct hca *hca, const struct link *link, void (*what)(struct qp *qp))
@@ -430,10 +448,7 @@ static void link_shut_here(struct hca *hca, struct link *link, uint64_t id)
 {
 	uint32_t asked = LINK_ASKED;
 
-	unmap_all(link->memory, link->peer, link->regions);
-	link->memory = NULL;
-	link->peer = NULL;
-	link->regions = NULL;
+	link_unmap_memory(link);
 	give_back(hca, link->slot, id);
 	if (atomic_compare_exchange_strong(&link->state, &asked, LINK_WISHED))
 		links_request(hca);
@@ -577,11 +592,11 @@ static void link_unmap(struct link *link)
 	link_end_parting(link);
 	mapped_free(link);
 	peer_close(&link->process);
-	unmap_all(link->memory, link->peer, link->regions);
-	sys_close(link->doorbell);
+	link_unmap_memory(link);
+	sys_end(&link->doorbell);
 	if (link->hear >= 0) {
 		engine_unhear(link->hca, link->hear);
-		sys_close(link->hear);
+		sys_end(&link->hear);
 	}
 	lock_take(&link->tx_lock);
 	link_idle_forget(link);
@@ -590,10 +605,6 @@ static void link_unmap(struct link *link)
 	link->backlog_count = 0;
 	link->stuck = false;
 	lock_give(&link->tx_lock);
-	link->memory = NULL;
-	link->peer = NULL;
-	link->regions = NULL;
-	link->doorbell = link->hear = link->process.fd = -1;
 	link->id = 0;
 }
 

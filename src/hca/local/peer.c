@@ -69,9 +69,7 @@ void peer_open(struct peer_process *peer, int32_t pid, const struct pub *table,
 
 void peer_close(struct peer_process *peer)
 {
-	if (peer->fd >= 0)
-		sys_close(peer->fd);
-	peer->fd = -1;
+	sys_end(&peer->fd);
 }
 
 /* The state in this file of /proc/PID; 0: the process has ended, or the file can't be read. */

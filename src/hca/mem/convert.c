@@ -14,6 +14,7 @@
 #include "base/cpu.h"
 #include "base/env.h"
 #include "base/log.h"
+#include "base/signals.h"
 #include "base/sys.h"
 #include "hca/mem/convert_state.h"
 #include "hca/mem/mr.h"
@@ -279,17 +280,27 @@ static void move_all(struct hca *hca) REQUIRES(convert_lock)
 
 /* ------------------------------------------------------------------ calls */
 
+/* The signals of the thread that has the lock: fork() takes it, and may be called by a handler. */
+static _Thread_local sigset_t convert_signals __attribute__((tls_model("initial-exec")));
+
 /* Not analysed: whether the lock is taken depends on the HCA. */
 void convert_begin(const struct hca *hca) NO_THREAD_SAFETY_ANALYSIS
 {
-	if (hca->convert)
-		mutex_take(&convert_lock);
+	sigset_t old;
+
+	if (!hca->convert)
+		return;
+	signals_hold(&old);
+	mutex_take(&convert_lock);
+	convert_signals = old;
 }
 
 void convert_end(const struct hca *hca) NO_THREAD_SAFETY_ANALYSIS
 {
-	if (hca->convert)
-		mutex_give(&convert_lock);
+	if (!hca->convert)
+		return;
+	mutex_give(&convert_lock);
+	signals_release(&convert_signals);
 }
 
 /* Why the region isn't converted; NULL: it is, or needn't be. */
@@ -395,4 +406,5 @@ void convert_leave(const struct hca *hca) NO_THREAD_SAFETY_ANALYSIS
 	convert_file.fd = -1;
 	convert_file.next = 0;
 	convert_file.count = 0;
+	signals_release(&convert_signals);
 }

@@ -26,14 +26,14 @@ void books_leave(struct hca *hca) NO_THREAD_SAFETY_ANALYSIS
 void books_add(struct context *context, enum held_kind kind, struct list *held)
 {
 	mutex_take(&context->hca->lock);
-	list_add_tail(&context->held[kind], held);
+	list_add_tail_whole(&context->held[kind], held);
 	mutex_give(&context->hca->lock);
 }
 
 void books_drop(struct context *context, struct list *held)
 {
 	mutex_take(&context->hca->lock);
-	list_del(held);
+	list_del_whole(held);
 	mutex_give(&context->hca->lock);
 }
 

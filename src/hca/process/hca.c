@@ -45,6 +45,7 @@
 #include "hca/verbs/tagged.h"
 
 static struct hca *_Atomic instance;
+static pid_t instance_pid; /* the process whose it is: not a child's that ran no handler */
 static struct mutex instance_lock = MUTEX_INITIALIZER(RANK_INSTANCE);
 
 /* Makes published memory: a sealed memory file, mapped here for writing. NULL with errno. */
@@ -233,26 +234,24 @@ static struct hca *hca_make(void)
  * none; an object that the child ends is ended in the child only. A device that it opens belongs to
  * a new HCA.
  *
- * fork() waits for hca.lock, under which the lists of objects change: the child walks them.
+ * fork() waits for no lock (base/fork.h): neither for one of the thread that calls it, in a signal
+ * handler, nor for one of a thread that waits for the program's handlers. So the child mends the
+ * lists of objects, which may have been in the middle of a change. Only the memory that was
+ * converted is different: convert_before_fork() takes a lock, under which no signal handler runs.
  */
 static _Thread_local struct hca *forking __attribute__((tls_model("initial-exec")));
 
-/* Not analysed, nor is after_fork_in_parent(): the lock is held across fork(). */
-static void before_fork(void) NO_THREAD_SAFETY_ANALYSIS
+static void before_fork(void)
 {
 	forking = instance;
-	if (!forking)
-		return;
-	convert_before_fork(forking);
-	mutex_take(&forking->lock);
+	if (forking)
+		convert_before_fork(forking);
 }
 
-static void after_fork_in_parent(void) NO_THREAD_SAFETY_ANALYSIS
+static void after_fork_in_parent(void)
 {
-	if (!forking)
-		return;
-	mutex_give(&forking->lock);
-	convert_after_fork(forking);
+	if (forking)
+		convert_after_fork(forking);
 }
 
 static bool memory_replace(const void *at, size_t size, int kind)
@@ -288,6 +287,19 @@ static void let_go(int *fd)
 	*fd = -1;
 }
 
+static void leave_link_memory(struct link *link)
+{
+	if (link->memory)
+		own_memory(link->memory, LINK_SIZE);
+	if (link->peer)
+		own_memory(link->peer, PUB_SIZE);
+	if (link->regions)
+		own_memory(link->regions, PUB_REGIONS_SIZE);
+	let_go(&link->doorbell);
+	let_go(&link->hear);
+	peer_close(&link->process);
+}
+
 static void leave_link(struct link *link)
 {
 	lock_init(&link->tx_lock, RANK_LINK_TX);
@@ -297,15 +309,8 @@ static void leave_link(struct link *link)
 	atomic_store_explicit(&link->owing, NULL, memory_order_relaxed);
 	link->can_vm = link->direct = false;
 	mapped_leave(link);
-	if (link->memory && !link->self) {
-		own_memory(link->memory, LINK_SIZE);
-		own_memory(link->peer, PUB_SIZE);
-		if (link->regions)
-			own_memory(link->regions, PUB_REGIONS_SIZE);
-		let_go(&link->doorbell);
-		let_go(&link->hear);
-		peer_close(&link->process);
-	}
+	if (!link->self)
+		leave_link_memory(link);
 	link_forget_next(link);
 	/* The memory stays mapped: no thread of the child gives it back. */
 	atomic_store(&link->state, link->memory && !link->self ? LINK_ENDING : LINK_DOWN);
@@ -378,6 +383,8 @@ static void leave_context(struct context *context)
 	context->own_route = (struct own_route){0};
 	leave_queue(&context->async);
 	pthread_mutex_init(&context->verbs.context.mutex, NULL);
+	for (unsigned int kind = 0; kind < HELD_KINDS; kind++)
+		list_mend(&context->held[kind]);
 	list_for_each(held, &context->held[HELD_CQ])
 		leave_cq(container_of(held, struct cq, held));
 	list_for_each(held, &context->held[HELD_SRQ])
@@ -454,29 +461,36 @@ static void after_fork_in_child(void)
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
 		if (atomic_load(&hca->link_by_slot[slot]))
 			leave_link(atomic_load(&hca->link_by_slot[slot]));
+	list_mend(&hca->contexts);
 	list_for_each(node, &hca->contexts)
 		leave_context(container_of(node, struct context, node));
 }
 
-/* Last, after the program's own handlers. A forked child has no instance. */
+/* Before the program's own handlers can be registered: so the children's handlers of the program
+ * that call verbs run after ours. And not later, in hca_get(): a signal handler's fork() waits for
+ * the C library's lock of the handlers' list. */
+__attribute__((constructor)) static void process_watch_forks(void)
+{
+	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+/* Last, after the program's own handlers. A forked child has no instance; or its parent's, if it
+ * ran no handlers (_Fork(), vfork()). */
 __attribute__((destructor)) static void process_exits(void)
 {
 	struct hca *hca = instance;
 
-	if (hca)
+	if (hca && instance_pid == getpid())
 		exit_acknowledge(hca);
 }
 
 struct hca *hca_get(void)
 {
-	static bool registered;
-
 	mutex_take(&instance_lock);
-	if (!registered)
-		registered =
-			pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
-	if (!instance)
+	if (!instance) {
+		instance_pid = getpid();
 		instance = hca_make();
+	}
 	struct hca *hca = instance;
 
 	mutex_give(&instance_lock);

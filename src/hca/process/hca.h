@@ -14,7 +14,7 @@
  *   hca.books          a call to the daemon with what it changes here (books.h); returning to
  *                      another daemon
  *   hca.lock           making and ending contexts, their lists of objects, PD numbers (slow path
- *                      only). fork() takes it, so it is never held across a call to the daemon
+ *                      only); never held across a call to the daemon
  *   hca.events_lock    the daemon's event socket and its replacement (slow path only)
  *   hca.engine         the thread that drives the engine: incoming records, the QP table's readers,
  *                      timers. Ending a QP takes it, so the engine never meets a QP that is gone
@@ -114,7 +114,7 @@ enum seek {
 struct hca {
 	struct mutex lock;
 	/* Changed under `lock` and `contexts_lock`, read under either. The engine thread takes
-	 * `contexts_lock` only: `lock` would make it wait for fork(). */
+	 * `contexts_lock` only, since `lock` is held during slow calls. */
 	struct list contexts;
 	struct lock contexts_lock;
 	unsigned int next_pd_id GUARDED_BY(lock);

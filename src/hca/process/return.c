@@ -13,8 +13,8 @@
  *
  * Locks. Starting a daemon takes seconds, so it is done before any lock is taken. Returning to one
  * that is there write-locks hca.books: no entry is open, so no list of objects changes. hca.lock is
- * taken only to copy a link's number, never across a call: fork() and the data path never wait for
- * a daemon. A child that is forked meanwhile closes the new connections (return_leave()).
+ * taken only to copy a link's number, never across a call: the data path never waits for a daemon.
+ * A child that is forked meanwhile closes the new connections (return_leave()).
  */
 #include <errno.h>
 #include <fcntl.h>

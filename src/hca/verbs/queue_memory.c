@@ -54,7 +54,7 @@ void queue_memory_free(struct queue_memory *memory)
 	struct pd *pd = memory->from;
 
 	if (memory->at && pd)
-		pd->free(&pd->ibv, pd->pd_context, memory->at, memory->kind);
+		(pd->free)(&pd->ibv, pd->pd_context, memory->at, memory->kind);
 	else if (memory->at)
 		default_free(memory);
 	*memory = (struct queue_memory){0};
