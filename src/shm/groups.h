@@ -24,6 +24,9 @@
  * that number is never older than the number. While an address is being written a receiver may read
  * half of it: that answer is kept with the old number.
  *
+ * Of each device's port it has the length of the longest datagram (`datagram_bytes`), which follows
+ * the interface's MTU: a process reads it as it starts a datagram.
+ *
  * The file also holds the table of XRC target queue pairs (xrc.h).
  * The flow rules of raw packet queue pairs are in the same file (flows.h).
  *
@@ -42,10 +45,13 @@
 #include "shm/xrc.h"
 
 #define GROUPS_MAGIC 0x766267726f757073ull
-#define GROUPS_VERSION 4u
+#define GROUPS_VERSION 5u
 
 /* GIDs of the host: a device has LIMIT_GIDS at most, devices share addresses. */
 enum { GROUPS_OWN = 2048 };
+
+/* The most devices that a daemon may have. */
+enum { GROUPS_DEVICES = 64 };
 
 /* Twice as many places as there may be groups: the buckets fill unevenly. */
 enum { GROUPS_WAYS = 64, GROUPS_BUCKETS = 2 * LIMIT_MCAST_GROUPS / GROUPS_WAYS };
@@ -66,6 +72,8 @@ struct groups {
 	uint64_t seed; /* of the hash; random, so no user can choose GIDs of one bucket */
 	_Atomic uint64_t addresses;
 	_Atomic uint32_t own_count;
+	/* By device: the active MTU, bytes; 0: the daemon hasn't looked at the port yet */
+	_Atomic uint32_t datagram_bytes[GROUPS_DEVICES];
 	_Alignas(4096) struct groups_gid own[GROUPS_OWN];
 	_Alignas(4096) struct groups_gid gid[GROUPS_PLACES];
 	_Alignas(4096) struct groups_slots slots[GROUPS_PLACES];

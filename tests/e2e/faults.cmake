@@ -25,6 +25,14 @@ verbena_script_test(e2e.faults_wire TIMEOUT 600 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-network
 	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:faults> -c wire)
 
+# Datagrams where the port's MTU is an ordinary network's, on every carrier.
+foreach(carrier self self2 local ring split found converted wire)
+	verbena_script_test(e2e.faults_mtu_${carrier} TIMEOUT 300 LABELS e2e
+		COMMAND env OWN_NETWORK_MTU=1500 ${CMAKE_CURRENT_SOURCE_DIR}/own-network
+		${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:faults> -c ${carrier}
+		ud_data ud_too_long ud_together ud_receive_short)
+endforeach()
+
 # Multicast: what goes to a group leaves the host, so in a network of its own on every carrier.
 add_executable(groups groups.c rig.c end.c)
 target_link_libraries(groups PRIVATE ibverbs Threads::Threads)

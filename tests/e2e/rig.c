@@ -207,6 +207,14 @@ void rig_swap(struct rig *rig, const void *mine, void *theirs, size_t size)
 	atomic_fetch_add(&swaps, 1);
 }
 
+uint32_t rig_datagram(const struct rig *rig)
+{
+	struct ibv_port_attr port;
+
+	OK(rig, ibv_query_port(rig->ctx, 1, &port));
+	return 128u << port.active_mtu;
+}
+
 void rig_sync(struct rig *rig)
 {
 	char mine = 's', theirs;

@@ -65,6 +65,9 @@ extern const char *const rig_carrier_names[RIG_CARRIERS];
 /* Factor for time limits: 1, or more under a sanitizer or emulator. */
 int rig_slowness(void);
 
+/* The longest datagram, bytes: the port's active MTU. */
+uint32_t rig_datagram(const struct rig *rig);
+
 /* Whether the ends map each other's memory if it is in a file: not if this program's caller wants
  * private memory (tests/suite-on). */
 bool rig_maps_files(const struct rig *rig);

@@ -210,6 +210,7 @@ void device_refresh(struct device *device, const struct host_address *list, unsi
 	if (was_present && !device->present)
 		device_remove(device);
 	refresh_port(device, first);
+	mcast_datagrams(device->server, device->index, 128u << device_mtu(device));
 	mcast_addresses_changed(device->server);
 	if (own && gids_update(&device->gids, &device->first, own, n) && !first)
 		device_send_event(device, EVENT_GID_CHANGE);

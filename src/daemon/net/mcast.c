@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "daemon/core/commands.h"
+#include "daemon/core/config.h"
 #include "daemon/core/conn.h"
 #include "daemon/core/dispatch.h"
 #include "daemon/core/process.h"
@@ -110,6 +111,14 @@ void mcast_reach(const struct server *server, uint32_t slot, const struct user *
 
 	if (flows)
 		flows_set_user(flows, slot, user ? (uint64_t)user->uid + 1 : 0);
+}
+
+void mcast_datagrams(const struct server *server, uint32_t device, uint32_t bytes)
+{
+	_Static_assert((int)CONFIG_DEVICES <= (int)GROUPS_DEVICES, "each device has its place");
+	if (server->mcast)
+		atomic_store_explicit(&server->mcast->table->datagram_bytes[device], bytes,
+				      memory_order_relaxed);
 }
 
 void mcast_addresses_changed(struct server *server)

@@ -80,6 +80,8 @@ struct mcast_join {
 
 /* Makes server->mcast, with its table. Returns 0 or -errno. */
 int mcast_open(struct server *server);
+/* Tells all processes the longest datagram, bytes, of a device's port. */
+void mcast_datagrams(const struct server *server, uint32_t device, uint32_t bytes);
 /* All processes and clients must be gone. */
 void mcast_close(struct server *server);
 

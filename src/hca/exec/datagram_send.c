@@ -11,10 +11,12 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
+#include "hca/exec/mcast.h"
 #include "hca/fabric/ways.h"
 #include "hca/local/datagram_inbox.h"
 #include "hca/local/link.h"
 #include "hca/mem/hazard.h"
+#include "hca/process/context.h"
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/carrier.h"
@@ -38,13 +40,24 @@ enum step datagram_sent(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
 	return STEP_DONE;
 }
 
+/* A fabric's routes have MTUs of their own (ways.h). */
+uint32_t datagram_room(const struct qp *qp)
+{
+	if (qp->type != IBV_QPT_UD)
+		return LIMIT_FRAME;
+	return qp->hca->membership ? DATAGRAM_BYTES
+				   : mcast_datagram_bytes(qp->hca, qp->context->device_index);
+}
+
 static enum step datagram_start(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
 {
 	HAZARD_SCOPE(holds, qp);
 	struct iovec local[LIMIT_SGE];
 	int count = sq_segments(qp, wqe, 0, local, &holds);
 
-	if (unlikely(wqe->length > (qp->type == IBV_QPT_UD ? DATAGRAM_BYTES : LIMIT_FRAME)))
+	if (unlikely(wqe->opcode == WR_LACKED))
+		return datagram_fail(qp, wqe, IBV_WC_LOC_QP_OP_ERR);
+	if (unlikely(wqe->length > DATAGRAM_SHORT) && unlikely(wqe->length > datagram_room(qp)))
 		return datagram_fail(qp, wqe, IBV_WC_LOC_LEN_ERR);
 	if (unlikely(count < 0))
 		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);

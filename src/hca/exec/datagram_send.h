@@ -5,8 +5,11 @@
 
 #include "hca/verbs/carrier.h"
 
-/* The largest payload of a datagram, bytes. */
-enum { DATAGRAM_BYTES = 4096 };
+/* Bytes of payload: the longest datagram of any port, and one that fits every port's MTU. */
+enum { DATAGRAM_BYTES = 4096, DATAGRAM_SHORT = 256 };
+
+/* The longest message, bytes, that the QP may send. */
+uint32_t datagram_room(const struct qp *qp);
 
 /* Completes the request with success: an unreliable message needs no answer. Returns STEP_DONE. */
 enum step datagram_sent(struct qp *qp, struct send_wqe *wqe);

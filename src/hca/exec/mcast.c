@@ -191,6 +191,17 @@ struct mcast_tables mcast_tables(const struct hca *hca)
 	return tables;
 }
 
+uint32_t mcast_datagram_bytes(const struct hca *hca, uint32_t device)
+{
+	const struct groups *table = hca->mcast ? atomic_load(&hca->mcast->table) : NULL;
+	uint32_t bytes =
+		table && device < GROUPS_DEVICES
+			? atomic_load_explicit(&table->datagram_bytes[device], memory_order_relaxed)
+			: 0;
+
+	return bytes && bytes < DATAGRAM_BYTES ? bytes : DATAGRAM_BYTES;
+}
+
 bool mcast_is_own(const struct hca *hca, const uint8_t gid[16], struct groups_known *last)
 {
 	const struct groups *table = hca->mcast ? atomic_load(&hca->mcast->table) : NULL;

@@ -58,6 +58,9 @@ struct mcast_tables {
 };
 struct mcast_tables mcast_tables(const struct hca *hca);
 
+/* The longest datagram, bytes, that a device's port sends: its active MTU. */
+uint32_t mcast_datagram_bytes(const struct hca *hca, uint32_t device);
+
 /* Whether this host has the address; also true if there is no table. `last`: the caller's cache of
  * the last answer. hca.engine is held. */
 bool mcast_is_own(const struct hca *hca, const uint8_t gid[16], struct groups_known *last);

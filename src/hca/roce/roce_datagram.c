@@ -150,11 +150,12 @@ static bool add_packet(struct net_sender *tx, const struct packet *packet,
 }
 
 /* Whether `next` may be sent in the burst of `first`. */
-static bool goes_along(const struct send_wqe *first, const struct send_wqe *next)
+static bool goes_along(const struct qp *qp, const struct send_wqe *first,
+		       const struct send_wqe *next) REQUIRES(qp->lock)
 {
 	return next->ud.carrier == first->ud.carrier &&
 	       next->ud.remote_qpn == first->ud.remote_qpn &&
-	       next->ud.ifindex == first->ud.ifindex && next->length <= DATAGRAM_BYTES &&
+	       next->ud.ifindex == first->ud.ifindex && next->length <= datagram_room(qp) &&
 	       !memcmp(&next->ud.to, &first->ud.to, sizeof(first->ud.to));
 }
 
@@ -171,7 +172,7 @@ static uint32_t add_followers(struct qp *qp, const struct send_wqe *first, struc
 		const struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.next + 1 + n);
 		struct iovec local[LIMIT_SGE];
 
-		if (!goes_along(first, wqe))
+		if (!goes_along(qp, first, wqe))
 			break;
 		int count = sq_segments(qp, wqe, 0, local, &holds);
 		struct packet packet = roce_datagram_packet(qp, wqe);
