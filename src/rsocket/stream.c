@@ -14,6 +14,7 @@
 
 #include "base/export.h"
 #include "base/mutex.h"
+#include "base/send_direct.h"
 #include "rsocket/datagram.h"
 
 /* ------------------------------------------------------------------ what a completion is of */
@@ -307,8 +308,8 @@ static int post_data(struct rs *rs, struct ibv_sge *sge, int count, uint32_t byt
 }
 
 /*
- * Sends from the program's memory as inline data of any size; the device accepts that only where it
- * can carry it out at once (to a peer of this host). Returns the number of bytes, or 0: use sbuf,
+ * Sends from the program's memory as inline data of any size; our device accepts that where it can
+ * carry it out at once (to a peer of this host). Returns the number of bytes, or 0: use sbuf,
  * and don't try again for some sends.
  */
 static ssize_t send_direct(struct rs *rs, const struct iovec **iov, size_t *at, uint32_t bytes)
@@ -329,7 +330,7 @@ static ssize_t send_direct(struct rs *rs, const struct iovec **iov, size_t *at, 
 		total += (uint32_t)n;
 		offset = 0;
 	}
-	if (post_data(rs, sge, count, total, IBV_SEND_INLINE, 0)) {
+	if (post_data(rs, sge, count, total, IBV_SEND_INLINE | SEND_DIRECT, 0)) {
 		rs->stage_next = RS_STAGE_NEXT;
 		return 0;
 	}

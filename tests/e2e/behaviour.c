@@ -59,7 +59,7 @@ static void ud_receive_short(struct rig *rig)
 	for (unsigned int srq = 0; srq <= 16; srq += 16) {
 		dropped_if_too_long(rig, &ud, srq, 0);
 		dropped_if_too_long(rig, &ud, srq, 7);
-		dropped_if_too_long(rig, &ud, srq, 4000);
+		dropped_if_too_long(rig, &ud, srq, rig_datagram(rig) - 96);
 	}
 }
 
@@ -434,9 +434,9 @@ static void handles_garbled(struct rig *rig)
 
 /* Opcodes ----------------------------------------------------------------------------------- */
 
-/* An opcode that the QP's type lacks is refused when it is posted; requests before it in the list
- * are executed, and the QP stays usable. */
-static void refused_at_posting(struct end *end, unsigned int opcode, int wanted)
+/* A number that is no opcode is refused when it is posted; requests before it in the list are
+ * executed, and the QP stays usable. */
+static void refused_at_posting(struct end *end, unsigned int opcode)
 {
 	struct ibv_send_wr first, second, *bad = NULL;
 	struct ibv_sge one, two;
@@ -445,11 +445,33 @@ static void refused_at_posting(struct end *end, unsigned int opcode, int wanted)
 	end_request(end, IBV_WR_SEND, 1, 0, 8, 0, &first, &one);
 	end_request(end, (enum ibv_wr_opcode)opcode, 2, 0, 8, 0, &second, &two);
 	first.next = &second;
-	CHECK_EQ(rig, ibv_post_send(end->qp, &first, &bad), wanted);
+	CHECK_EQ(rig, ibv_post_send(end->qp, &first, &bad), EINVAL);
 	CHECK(rig, bad == &second);
 	wc_expect(end, end->scq, 1, IBV_WC_SUCCESS);
 	wc_none(end, end->scq);
 	CHECK_EQ(rig, end_state(end), IBV_QPS_RTS);
+}
+
+/* An opcode that the QP's type lacks fails in its turn: what was posted before it is executed, what
+ * comes after it is flushed. */
+static void fails_in_turn(struct end *end, unsigned int opcode)
+{
+	struct ibv_send_wr wr[3], *bad;
+	struct rig *rig = end->rig;
+	struct ibv_sge sge[3];
+
+	for (unsigned int i = 0; i < 3; i++) {
+		end_request(end, i == 1 ? (enum ibv_wr_opcode)opcode : IBV_WR_SEND, 10 + i, 0, 8, 0,
+			    &wr[i], &sge[i]);
+		wr[i].next = i < 2 ? &wr[i + 1] : NULL;
+	}
+	wr[1].send_flags = 0; /* an error is reported all the same */
+	OK(rig, ibv_post_send(end->qp, wr, &bad));
+	wc_expect(end, end->scq, 10, IBV_WC_SUCCESS);
+	wc_expect(end, end->scq, 11, IBV_WC_LOC_QP_OP_ERR);
+	wc_expect(end, end->scq, 12, IBV_WC_WR_FLUSH_ERR);
+	wc_none(end, end->scq);
+	CHECK_EQ(rig, end_state(end), end->qp->qp_type == IBV_QPT_RC ? IBV_QPS_ERR : IBV_QPS_SQE);
 }
 
 static void opcodes_of_types(struct rig *rig)
@@ -459,6 +481,7 @@ static void opcodes_of_types(struct rig *rig)
 		unsigned int opcode;
 	} lacking[] = {
 		{IBV_QPT_RC, IBV_WR_TSO},
+		{IBV_QPT_RC, IBV_WR_DRIVER1},
 		{IBV_QPT_UC, IBV_WR_SEND_WITH_INV},
 		{IBV_QPT_UC, IBV_WR_RDMA_READ},
 		{IBV_QPT_UC, IBV_WR_ATOMIC_FETCH_AND_ADD},
@@ -477,13 +500,14 @@ static void opcodes_of_types(struct rig *rig)
 		struct end_options opt = {.type = lacking[i].type};
 
 		end_pair(&end, rig, &opt);
-		for (uint64_t id = 0; id < 3; id++)
+		for (uint64_t id = 0; id < 4; id++)
 			OK(rig, end_recv(&end, id, 0, 64));
 		rig_sync(rig);
 		if (rig->role == RIG_A) {
-			refused_at_posting(&end, lacking[i].opcode, EOPNOTSUPP);
-			refused_at_posting(&end, 31, EOPNOTSUPP);
-			refused_at_posting(&end, 0x7fffffff, EINVAL);
+			refused_at_posting(&end, 31);
+			refused_at_posting(&end, 0x7fffffff);
+			refused_at_posting(&end, IBV_WR_FLUSH); /* by the builder only */
+			fails_in_turn(&end, lacking[i].opcode);
 		}
 		rig_sync(rig);
 		end_close(&end);
@@ -514,29 +538,41 @@ static void builder_open(struct end *end, struct rig *rig)
 	end_connect(end);
 }
 
-/* Inline data is for payloads that are sent; a READ's and an atomic's payload is received. (For
- * ibv_post_send(): queue.c, send_refused.) */
+/* Inline data is for payloads that are sent; a READ's and an atomic's payload is received: the
+ * request fails in its turn. */
 static void inline_without_payload(struct rig *rig)
 {
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
 	struct end end;
 
-	builder_open(&end, rig);
-	for (int i = 0; rig->role == RIG_A && i < 2; i++) {
+	for (int i = 0; i < 4; i++) {
+		builder_open(&end, rig);
 		struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(end.qp);
 
-		ibv_wr_start(ex);
-		ex->wr_flags = IBV_SEND_SIGNALED;
-		if (i)
-			ibv_wr_rdma_read(ex, end.peer.rkey, end.peer.addr);
-		else
-			ibv_wr_atomic_fetch_add(ex, end.peer.rkey, end.peer.addr, 1);
-		ibv_wr_set_inline_data(ex, end.buf, 8);
-		CHECK_EQ(rig, ibv_wr_complete(ex), EINVAL);
-		wc_none(&end, end.scq);
-		CHECK_EQ(rig, end_state(&end), IBV_QPS_RTS);
+		if (rig->role == RIG_A && i < 2) {
+			ibv_wr_start(ex);
+			ex->wr_id = 1;
+			ex->wr_flags = IBV_SEND_SIGNALED;
+			if (i)
+				ibv_wr_rdma_read(ex, end.peer.rkey, end.peer.addr);
+			else
+				ibv_wr_atomic_fetch_add(ex, end.peer.rkey, end.peer.addr, 1);
+			ibv_wr_set_inline_data(ex, end.buf, 8);
+			OK(rig, ibv_wr_complete(ex));
+		} else if (rig->role == RIG_A) {
+			end_request(&end, i == 2 ? IBV_WR_RDMA_READ : IBV_WR_ATOMIC_FETCH_AND_ADD,
+				    1, 0, 8, 0, &wr, &sge);
+			wr.send_flags |= IBV_SEND_INLINE;
+			OK(rig, ibv_post_send(end.qp, &wr, &bad));
+		}
+		if (rig->role == RIG_A) {
+			wc_expect(&end, end.scq, 1, IBV_WC_LOC_QP_OP_ERR);
+			CHECK_EQ(rig, end_state(&end), IBV_QPS_ERR);
+		}
+		rig_sync(rig);
+		end_close(&end);
 	}
-	rig_sync(rig);
-	end_close(&end);
 }
 
 static void *change_qp(void *arg)
@@ -672,6 +708,44 @@ static void key_without_rights(struct rig *rig)
 
 /* Atomics ----------------------------------------------------------------------------------- */
 
+/* A segment longer than 8 bytes gets 8, wherever its region ends, and further segments nothing. */
+static void atomic_long_segment(struct rig *rig)
+{
+	enum { SPACE = 4096 };
+	static const uint32_t lengths[][2] = {{64, 0}, {8, 8}, {4, 60}, {8, 0}, {0, 64}};
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge unused, sge[2];
+	struct end end;
+
+	end_pair(&end, rig, NULL);
+	memset(end.buf, 0x55, SPACE);
+	rig_sync(rig);
+	for (uint64_t i = 0; rig->role == RIG_A && i < 10; i++) {
+		const uint32_t *length = lengths[i / 2];
+		struct ibv_mr *mr = ibv_reg_mr(end.pd, end.buf, 8, IBV_ACCESS_LOCAL_WRITE);
+		uint64_t wanted = 0x5555555555555555 + i, got;
+
+		CHECK(rig, mr);
+		memset(end.buf, 0xee, SPACE);
+		end_request(&end, IBV_WR_ATOMIC_FETCH_AND_ADD, i, 0, 8, 0, &wr, &unused);
+		sge[0] = (struct ibv_sge){(uintptr_t)end.buf, length[0], mr->lkey};
+		sge[1] = (struct ibv_sge){(uintptr_t)end.buf + length[0], length[1],
+					  length[0] ? end.mr->lkey : mr->lkey};
+		wr.wr.atomic.compare_add = 1;
+		wr.sg_list = sge;
+		wr.num_sge = 2;
+		OK(rig, ibv_post_send(end.qp, &wr, &bad));
+		CHECK_EQ(rig, wc_expect(&end, end.scq, i, IBV_WC_SUCCESS).byte_len, 8);
+		memcpy(&got, end.buf, 8);
+		CHECK_EQ(rig, got, wanted);
+		CHECK_EQ(rig, end.buf[8], 0xee);
+		CHECK_EQ(rig, end.buf[16], 0xee);
+		OK(rig, ibv_dereg_mr(mr));
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
 /* Two faults at once: the key is checked before the alignment, the length before the local key. */
 static void atomic_faults_at_once(struct rig *rig)
 {
@@ -684,8 +758,9 @@ static void atomic_faults_at_once(struct rig *rig)
 		{BAD_KEY, 4, 8, 0, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR},
 		{0, 4, 8, 0, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR},
 		{0, 65532, 8, 0, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR},
-		{0, 4, 16, 0, IBV_WC_LOC_LEN_ERR, -1},
-		{BAD_KEY, 4, 16, BAD_KEY, IBV_WC_LOC_LEN_ERR, -1},
+		{0, 4, 16, 0, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR},
+		{0, 4, 4, 0, IBV_WC_LOC_LEN_ERR, -1},
+		{BAD_KEY, 4, 7, BAD_KEY, IBV_WC_LOC_LEN_ERR, -1},
 		{BAD_KEY, 4, 8, BAD_KEY, IBV_WC_LOC_PROT_ERR, -1},
 	};
 	struct ibv_send_wr wr, *bad;
@@ -820,6 +895,68 @@ static void posting_by_type(struct rig *rig, enum ibv_qp_type type)
 	end_close(&end);
 }
 
+/* Requests that are posted before RTS begin there, in order. */
+static void posting_early(struct rig *rig, enum ibv_qp_type type)
+{
+	struct end_options opt = {.type = type};
+	struct end end;
+
+	end_open(&end, rig, &opt);
+	end_init(&end);
+	for (uint64_t i = 0; i < 4; i++)
+		OK(rig, end_recv(&end, RECEIVE + i, 64, 64));
+	OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, 1, 0));
+	end_meet(&end);
+	end_rtr(&end);
+	OK(rig, end_send(&end, IBV_WR_SEND, 2, 0, 2, 0));
+	wc_none(&end, end.scq);
+	wc_none(&end, end.rcq);
+	rig_sync(rig);
+	end_rts(&end);
+	rig_sync(rig);
+	OK(rig, end_send(&end, IBV_WR_SEND, 3, 0, 3, 0));
+	for (uint64_t i = 0; i < 3; i++)
+		wc_expect(&end, end.scq, 1 + i, IBV_WC_SUCCESS);
+	for (uint64_t i = 0; i < 3 && type == IBV_QPT_RC; i++)
+		CHECK_EQ(rig, wc_expect(&end, end.rcq, RECEIVE + i, IBV_WC_SUCCESS).byte_len,
+			 i + 1);
+	rig_sync(rig);
+	end_close(&end);
+}
+
+/* The QP fails, or is reset, with such requests: they are flushed, or forgotten. */
+static void posting_early_in_vain(struct rig *rig)
+{
+	struct end end;
+
+	for (int reset = 0; reset < 2; reset++) {
+		end_open(&end, rig, NULL);
+		end_init(&end);
+		OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, 8, 0));
+		OK(rig, end_move(&end, reset ? IBV_QPS_RESET : IBV_QPS_ERR));
+		if (!reset)
+			wc_expect(&end, end.scq, 1, IBV_WC_WR_FLUSH_ERR);
+		wc_none(&end, end.scq);
+		if (reset) {
+			end_connect(&end);
+			OK(rig, end_recv(&end, RECEIVE, 0, 64));
+			rig_sync(rig);
+			OK(rig, end_send(&end, IBV_WR_SEND, 2, 0, 8, 0));
+			wc_expect(&end, end.scq, 2, IBV_WC_SUCCESS);
+			wc_expect(&end, end.rcq, RECEIVE, IBV_WC_SUCCESS);
+		}
+		rig_sync(rig);
+		end_close(&end);
+	}
+}
+
+static void posting_before_rts(struct rig *rig)
+{
+	posting_early(rig, IBV_QPT_RC);
+	posting_early(rig, IBV_QPT_UC);
+	posting_early_in_vain(rig);
+}
+
 /* The state as the program sees it without a call, and by queries with and without IBV_QP_STATE. */
 static void state_is(struct end *end, enum ibv_qp_state known, enum ibv_qp_state truth)
 {
@@ -900,9 +1037,11 @@ const struct rig_test behaviour_tests[] = {
 	{"calls_while_building", calls_while_building},
 	{"keys_equal", keys_equal},
 	{"key_without_rights", key_without_rights},
+	{"atomic_long_segment", atomic_long_segment},
 	{"atomic_faults_at_once", atomic_faults_at_once},
 	{"read_meets_write", read_meets_write},
 	{"posting_in_states", posting_in_states},
+	{"posting_before_rts", posting_before_rts},
 	{"unawaited_messages", unawaited_messages},
 	{"state_by_calls_only", state_by_calls_only},
 	{"sqe_by_calls_only", sqe_by_calls_only},

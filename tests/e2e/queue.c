@@ -53,21 +53,18 @@ static void send_refused(struct rig *rig)
 		for (int i = 1; i < 40; i++)
 			sge[i] = sge[0];
 		wr.num_sge = (int)end.cap.max_send_sge + 1;
-		send_chain(&end, &wr, EINVAL);
+		send_chain(&end, &wr, ENOMEM);
 		wr.num_sge = -1;
-		send_chain(&end, &wr, EINVAL);
+		send_chain(&end, &wr, ENOMEM);
 		wr.num_sge = 1;
-		wr.opcode = IBV_WR_TSO;
-		send_chain(&end, &wr, EOPNOTSUPP);
 		wr.opcode = (enum ibv_wr_opcode)200;
 		send_chain(&end, &wr, EINVAL);
 		wr.opcode = IBV_WR_SEND;
 		wr.send_flags = IBV_SEND_INLINE;
 		sge[0].length = end.cap.max_inline_data + 1;
-		send_chain(&end, &wr, EINVAL);
-		sge[0].length = 8;
-		wr.opcode = IBV_WR_RDMA_READ;
-		send_chain(&end, &wr, EINVAL);
+		send_chain(&end, &wr, ENOMEM);
+		wr.opcode = IBV_WR_RDMA_WRITE;
+		send_chain(&end, &wr, ENOMEM);
 		wr.opcode = IBV_WR_SEND;
 		wr.send_flags = 0;
 		sge[0].length = 0xffffffff;

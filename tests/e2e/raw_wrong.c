@@ -181,15 +181,18 @@ static void requests(struct rig *rig)
 
 	raw_open(&end, rig);
 	sge = end_sge(&end, 0, FRAME);
-	wr.opcode = IBV_WR_SEND_WITH_IMM;
-	CHECK_EQ(rig, ibv_post_send(end.qp, &wr, &bad), EOPNOTSUPP);
-	wr.opcode = IBV_WR_TSO;
-	CHECK_EQ(rig, ibv_post_send(end.qp, &wr, &bad), EOPNOTSUPP);
+	wr.opcode = (enum ibv_wr_opcode)200;
+	CHECK_EQ(rig, ibv_post_send(end.qp, &wr, &bad), EINVAL);
 	wr.opcode = IBV_WR_SEND;
 	wr.send_flags = IBV_SEND_SIGNALED;
 	sge.lkey ^= 0x100; /* no region */
 	OK(rig, ibv_post_send(end.qp, &wr, &bad));
 	wc_expect(&end, end.scq, 0, IBV_WC_LOC_PROT_ERR);
+	end_close(&end);
+	raw_open(&end, rig);
+	wr.opcode = IBV_WR_SEND_WITH_IMM;
+	OK(rig, ibv_post_send(end.qp, &wr, &bad));
+	wc_expect(&end, end.scq, 0, IBV_WC_LOC_QP_OP_ERR);
 	end_close(&end);
 }
 

@@ -325,7 +325,7 @@ bool world_ring_unread(const struct local_qp *lq, uint32_t mark)
 
 bool world_current(struct local_qp *lq, const struct send_wqe *wqe)
 {
-	if (wqe->opcode == IBV_WR_BIND_MW || wqe->opcode == IBV_WR_LOCAL_INV)
+	if (wr_runs_here(wqe->opcode))
 		return true;
 	if (wqe->srqn >> LIMIT_QP_BITS != link_from(lq)->slot)
 		return false;

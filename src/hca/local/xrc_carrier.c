@@ -13,16 +13,13 @@
 #include "hca/process/hca.h"
 #include "hca/verbs/carrier.h"
 
-#define BIT(opcode) (1u << (opcode))
-#define RUNS_HERE (BIT(IBV_WR_BIND_MW) | BIT(IBV_WR_LOCAL_INV))
-
 /* ------------------------------------------------------------------ turning */
 
 /* The slot of the process that the request is for. One that needs no peer stays with the current
  * connection. */
 static uint32_t slot_of(const struct qp *qp, const struct send_wqe *wqe) REQUIRES(qp->lock)
 {
-	if (likely(!(BIT(wqe->opcode) & RUNS_HERE)))
+	if (likely(!wr_runs_here(wqe->opcode)))
 		return wqe->srqn >> LIMIT_QP_BITS;
 	return qp->local ? qp->local->link->slot : qp->hca->slot;
 }

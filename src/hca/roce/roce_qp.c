@@ -204,14 +204,12 @@ static void note_and_kick(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
 		engine_kick(hca);
 }
 
-#define RUNS_HERE (1u << IBV_WR_BIND_MW | 1u << IBV_WR_LOCAL_INV)
-
 static bool next_runs_here(const struct qp *qp) REQUIRES(qp->lock)
 {
-	return 1u << sq_at(&qp->sq, qp->sq.next)->opcode & RUNS_HERE;
+	return wr_runs_here(sq_at(&qp->sq, qp->sq.next)->opcode);
 }
 
-/* Whether the next request is one on memory windows and can be tried: all before it have
+/* Whether the next request needs no peer and can be tried: all before it have
  * completed. */
 static bool may_run_here(const struct qp *qp) REQUIRES(qp->lock)
 {
@@ -219,7 +217,7 @@ static bool may_run_here(const struct qp *qp) REQUIRES(qp->lock)
 	       qp->sq.next == qp->sq.acked && next_runs_here(qp);
 }
 
-/* Executes the requests on memory windows that are next. The core doesn't see them; its counts
+/* Executes the requests without a peer that are next. The core doesn't see them; its counts
  * continue after them. False: one waits (window.h). */
 static bool run_here(struct qp *qp) REQUIRES(qp->lock)
 {

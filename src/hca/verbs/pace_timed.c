@@ -160,6 +160,7 @@ static struct transit_load request_load(const struct qp *qp, const struct send_w
 	switch (wqe->opcode) {
 	case IBV_WR_BIND_MW:
 	case IBV_WR_LOCAL_INV:
+	case WR_LACKED:
 		return (struct transit_load){0};
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:

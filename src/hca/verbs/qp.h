@@ -283,6 +283,10 @@ static inline void sq_address(struct send_wqe *wqe, const struct ah *ah, uint32_
 }
 /* The same for a frame, which has its destination in it. `flags`: enum ibv_send_flags. */
 void sq_to_segment(struct send_wqe *wqe, unsigned int flags);
+/* Makes it a request that its QP lacks (WR_LACKED). */
+void sq_lack(struct send_wqe *wqe);
+/* Shortens the request's segments, which have more, to the first `bytes`. */
+void sq_trim(struct send_wqe *wqe, uint32_t bytes);
 /* Starts the requests that may start, in order, and rings the peer. */
 void sq_run(struct qp *qp) REQUIRES(qp->lock);
 /* The same after requests were posted, or flushes them. */

@@ -41,7 +41,7 @@ static int post_built(struct qp *qp, const struct send_queue *built) REQUIRES(qp
 {
 	struct send_queue *sq = &qp->sq;
 
-	if (unlikely(qp->state < IBV_QPS_RTS))
+	if (unlikely(qp->state == IBV_QPS_RESET))
 		return EINVAL;
 	if (unlikely(sq_end(sq) - sq->acked + built->head > sq->max_wr))
 		return ENOMEM;
@@ -253,6 +253,12 @@ static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t srqn)
 		wqe->srqn = srqn & 0xffffff;
 }
 
+static bool is_atomic(const struct send_wqe *wqe)
+{
+	return wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	       wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
 static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_sge *list)
 {
 	struct wr_builder *b = &qp_of_ex(ex)->builder;
@@ -268,11 +274,13 @@ static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv
 		length += list[i].length;
 	}
 	if (unlikely(count > b->built.max_sge || length > LIMIT_MSG_BYTES)) {
-		b->error = EINVAL;
+		b->error = count > b->built.max_sge ? ENOMEM : EINVAL;
 		return;
 	}
 	wqe->num_sge = count;
 	wqe->length = length;
+	if (unlikely(is_atomic(wqe)) && length > 8)
+		sq_trim(wqe, 8);
 }
 
 static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint32_t length)
@@ -293,14 +301,13 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count,
 
 	if (unlikely(!wqe))
 		return;
-	if (unlikely(wqe->opcode == IBV_WR_RDMA_READ || wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-		     wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)) {
-		b->error = EINVAL; /* as ibv_post_send() fails: no request is sent */
+	if (unlikely(wqe->opcode == IBV_WR_RDMA_READ || is_atomic(wqe))) {
+		sq_lack(wqe);
 		return;
 	}
 	for (size_t i = 0; i < count; i++) {
 		if (unlikely(list[i].length > b->built.max_inline - length)) {
-			b->error = EINVAL;
+			b->error = ENOMEM;
 			return;
 		}
 		memcpy(wqe->data + length, list[i].addr, list[i].length);

@@ -31,6 +31,21 @@ enum send_flag { /* struct send_wqe.flags */
 		 SEND_CHECKSUMS = 4096, /* a frame whose checksums are computed: IBV_SEND_IP_CSUM */
 };
 
+/*
+ * In place of an opcode that the QP's type lacks: the request completes with IBV_WC_LOC_QP_OP_ERR
+ * when its turn comes, as an adapter completes it. No program posts this number.
+ */
+#define WR_LACKED IBV_WR_DRIVER1
+
+/* The requests that their own QP executes, without the peer, when all before them have completed
+ * (window_execute()). */
+#define RUNS_HERE (1u << IBV_WR_BIND_MW | 1u << IBV_WR_LOCAL_INV | 1u << WR_LACKED)
+
+static inline bool wr_runs_here(uint32_t opcode)
+{
+	return 1u << opcode & RUNS_HERE;
+}
+
 struct send_wqe {
 	uint64_t wr_id;
 	uint32_t length; /* bytes of payload */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/send_direct.h"
 #include "hca/mem/mr.h"
 #include "hca/process/counters.h"
 #include "hca/verbs/ah.h"
@@ -28,6 +29,10 @@
 	(ANY_SEND | ANY_WRITE | BIT(IBV_WR_RDMA_READ) | ANY_ATOMIC | ANY_WINDOW | \
 	 BIT(IBV_WR_SEND_WITH_INV) | BIT(IBV_WR_ATOMIC_WRITE))
 
+/* The opcodes that a program may post to any queue, as with adapters; where the QP's type lacks
+ * them they complete with an error (WR_LACKED). */
+#define ANY_OPCODE (ANY_RELIABLE | BIT(IBV_WR_TSO) | BIT(IBV_WR_DRIVER1))
+
 static const uint32_t opcodes_of[] = {
 	[IBV_QPT_RC] = ANY_RELIABLE, [IBV_QPT_UC] = ANY_SEND | ANY_WRITE | ANY_WINDOW,
 	[IBV_QPT_UD] = ANY_SEND,     [IBV_QPT_XRC_SEND] = ANY_RELIABLE,
@@ -47,6 +52,7 @@ static const uint8_t wc_opcode_of[] = {
 	[IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD,
 	[IBV_WR_ATOMIC_WRITE] = IBV_WC_ATOMIC_WRITE,
 	[IBV_WR_FLUSH] = IBV_WC_FLUSH,
+	[WR_LACKED] = IBV_WC_DRIVER1,
 };
 
 static bool opcode_is(const struct send_wqe *wqe, uint32_t set)
@@ -196,7 +202,7 @@ void sq_run(struct qp *qp)
 
 /* ------------------------------------------------------------------ posting */
 
-/* Copies the payload into the WQE. 0 or EINVAL. */
+/* Copies the payload into the WQE. 0 or ENOMEM. */
 static int fill_inline(const struct qp *qp, struct send_wqe *wqe, const struct ibv_sge *sge, int n)
 	REQUIRES(qp->lock)
 {
@@ -204,7 +210,7 @@ static int fill_inline(const struct qp *qp, struct send_wqe *wqe, const struct i
 
 	for (int i = 0; i < n; i++) {
 		if (unlikely(length + sge[i].length > qp->sq.max_inline))
-			return EINVAL;
+			return ENOMEM;
 		if (sge[i].length) /* an empty segment's address may be 0: UCX */
 			memcpy(wqe->data + length, (void *)(uintptr_t)sge[i].addr, sge[i].length);
 		length += sge[i].length;
@@ -219,7 +225,7 @@ static int fill_segments(const struct qp *qp, struct send_wqe *wqe, const struct
 	uint64_t length = 0;
 
 	if (unlikely(n < 0 || (uint32_t)n > qp->sq.max_sge))
-		return EINVAL;
+		return ENOMEM;
 	for (int i = 0; i < n; i++) {
 		sge_copy(&wqe->sge[i], &sge[i]);
 		length += sge[i].length;
@@ -231,10 +237,23 @@ static int fill_segments(const struct qp *qp, struct send_wqe *wqe, const struct
 	return 0;
 }
 
+void sq_trim(struct send_wqe *wqe, uint32_t bytes)
+{
+	uint32_t left = bytes, n = 0;
+
+	for (; n < wqe->num_sge && left; n++) {
+		if (wqe->sge[n].length > left)
+			wqe->sge[n].length = left;
+		left -= wqe->sge[n].length;
+	}
+	wqe->num_sge = n;
+	wqe->length = bytes;
+}
+
 /*
- * Inline data beyond max_inline_data is accepted if the request is executed before the call
- * returns: no request is in its way, and the carrier copies straight to the peer. So a program that
- * sends from memory which isn't registered may save a copy.
+ * With SEND_DIRECT inline data beyond max_inline_data is accepted if the request is executed before
+ * the call returns: no request is in its way, and the carrier copies straight to the peer. So
+ * rsockets, which send from memory that isn't registered, save a copy.
  */
 static bool may_borrow(struct qp *qp) REQUIRES(qp->lock)
 {
@@ -252,7 +271,7 @@ static int wqe_borrow(struct qp *qp, struct send_wqe *wqe, const struct ibv_send
 	REQUIRES(qp->lock)
 {
 	if (wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM && wr->opcode != IBV_WR_RDMA_WRITE)
-		return EINVAL;
+		return ENOMEM;
 	int err = fill_segments(qp, wqe, wr->sg_list, wr->num_sge);
 
 	wqe->flags |= SEND_BORROWED;
@@ -303,6 +322,14 @@ static int fill_remote(struct send_wqe *wqe, const struct ibv_send_wr *wr)
 	}
 }
 
+void sq_lack(struct send_wqe *wqe)
+{
+	wqe->opcode = WR_LACKED;
+	wqe->flags &= (uint16_t)~SEND_INLINE;
+	wqe->length = wqe->num_sge = 0;
+	memset(&wqe->ud, 0, sizeof(wqe->ud)); /* it goes nowhere */
+}
+
 void sq_to_segment(struct send_wqe *wqe, unsigned int flags)
 {
 	memset(&wqe->ud, 0, sizeof(wqe->ud));
@@ -324,17 +351,10 @@ static int fill_window(struct send_wqe *wqe, const struct ibv_send_wr *wr, enum 
 	return 0;
 }
 
-/*
- * Writes one work request into the ring's next place; it isn't posted before head moves. Inlined,
- * because a call of its own for each request costs 30 instructions.
- */
-static inline __attribute__((always_inline)) int
-sq_fill(struct qp *qp, const struct ibv_send_wr *wr, enum ibv_mw_type type) REQUIRES(qp->lock)
+/* Begins the ring's next place, with what all requests have. */
+static inline __attribute__((always_inline)) struct send_wqe *
+fill_common(const struct qp *qp, const struct ibv_send_wr *wr) REQUIRES(qp->lock)
 {
-	if (unlikely(sq_end(&qp->sq) - qp->sq.acked >= qp->sq.max_wr))
-		return ENOMEM;
-	if (unlikely((unsigned int)wr->opcode >= 32 || !(BIT(wr->opcode) & opcodes_of[qp->type])))
-		return (unsigned int)wr->opcode < 32 ? EOPNOTSUPP : EINVAL;
 	struct send_wqe *wqe = sq_at(&qp->sq, sq_end(&qp->sq));
 	unsigned int flags = wr->send_flags;
 
@@ -346,6 +366,34 @@ sq_fill(struct qp *qp, const struct ibv_send_wr *wr, enum ibv_mw_type type) REQU
 		     (flags & IBV_SEND_FENCE ? SEND_FENCE : 0);
 	wqe->imm = wr->imm_data;
 	wqe->progress = 0;
+	return wqe;
+}
+
+/* A request that the QP's type lacks, or that can't be inline. 0; EINVAL: the number is no opcode.
+ */
+static __attribute__((noinline)) int fill_lacked(const struct qp *qp, const struct ibv_send_wr *wr)
+	REQUIRES(qp->lock)
+{
+	if ((unsigned int)wr->opcode >= 32 || !(BIT(wr->opcode) & ANY_OPCODE))
+		return EINVAL;
+	sq_lack(fill_common(qp, wr));
+	return 0;
+}
+
+/*
+ * Writes one work request into the ring's next place; it isn't posted before head moves. Inlined,
+ * because a call of its own for each request costs 30 instructions.
+ */
+static inline __attribute__((always_inline)) int
+sq_fill(struct qp *qp, const struct ibv_send_wr *wr, enum ibv_mw_type type) REQUIRES(qp->lock)
+{
+	if (unlikely(sq_end(&qp->sq) - qp->sq.acked >= qp->sq.max_wr))
+		return ENOMEM;
+	if (unlikely((unsigned int)wr->opcode >= 32 || !(BIT(wr->opcode) & opcodes_of[qp->type])))
+		return fill_lacked(qp, wr);
+	struct send_wqe *wqe = fill_common(qp, wr);
+	unsigned int flags = wr->send_flags;
+
 	if (unlikely(BIT(wr->opcode) & ANY_WINDOW))
 		return fill_window(wqe, wr, type);
 	if (qp->type == IBV_QPT_UD) {
@@ -361,12 +409,18 @@ sq_fill(struct qp *qp, const struct ibv_send_wr *wr, enum ibv_mw_type type) REQU
 	}
 	if (flags & IBV_SEND_INLINE) {
 		if (unlikely(wr->opcode == IBV_WR_RDMA_READ || (BIT(wr->opcode) & ANY_ATOMIC)))
-			return EINVAL;
+			return fill_lacked(qp, wr);
 		int err = fill_inline(qp, wqe, wr->sg_list, wr->num_sge);
 
-		return unlikely(err) && may_borrow(qp) ? wqe_borrow(qp, wqe, wr) : err;
+		return unlikely(err) && flags & SEND_DIRECT && may_borrow(qp)
+			       ? wqe_borrow(qp, wqe, wr)
+			       : err;
 	}
-	return fill_segments(qp, wqe, wr->sg_list, wr->num_sge);
+	int err = fill_segments(qp, wqe, wr->sg_list, wr->num_sge);
+
+	if (unlikely(BIT(wr->opcode) & ANY_ATOMIC) && wqe->length > 8)
+		sq_trim(wqe, 8);
+	return err;
 }
 
 int sq_post(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
@@ -375,7 +429,7 @@ int sq_post(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad
 	int err = 0;
 
 	lock_take(&qp->lock);
-	if (unlikely(qp->state < IBV_QPS_RTS))
+	if (unlikely(qp->state == IBV_QPS_RESET))
 		err = EINVAL;
 	for (; !err && wr; wr = wr->next) {
 		err = sq_fill(qp, wr, IBV_MW_TYPE_2);
@@ -409,7 +463,7 @@ int sq_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 	if (mw->type != IBV_MW_TYPE_1 || bind->bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED)
 		return EINVAL;
 	lock_take(&qp->lock);
-	int err = qp->state < IBV_QPS_RTS ? EINVAL : sq_fill(qp, &wr, IBV_MW_TYPE_1);
+	int err = qp->state == IBV_QPS_RESET ? EINVAL : sq_fill(qp, &wr, IBV_MW_TYPE_1);
 
 	if (!err) {
 		sq_grow(qp, 1);

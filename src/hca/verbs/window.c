@@ -396,6 +396,8 @@ static enum ibv_wc_status execute_invalidate(struct qp *qp, uint32_t rkey) REQUI
 
 enum ibv_wc_status window_execute(struct qp *qp, const struct send_wqe *wqe)
 {
+	if (unlikely(wqe->opcode == WR_LACKED))
+		return IBV_WC_LOC_QP_OP_ERR;
 	lock_take(&qp->hca->windows_lock);
 	enum ibv_wc_status status = wqe->opcode == IBV_WR_BIND_MW
 					    ? execute_bind(qp, wqe)

@@ -13,7 +13,6 @@
 #define EAGER_MAX RING_PAYLOAD_MAX
 
 #define BIT(opcode) (1u << (opcode))
-#define RUNS_HERE (BIT(IBV_WR_BIND_MW) | BIT(IBV_WR_LOCAL_INV))
 #define WITH_IMM (BIT(IBV_WR_SEND_WITH_IMM) | BIT(IBV_WR_RDMA_WRITE_WITH_IMM))
 
 /* ------------------------------------------------------------------ completing */
@@ -641,7 +640,7 @@ static enum step start_here(struct local_qp *lq, struct send_wqe *wqe)
 bool local_waits_here(const struct local_qp *lq)
 {
 	return !local_has_outstanding(lq) && lq->sq->next != lq->sq->head &&
-	       BIT(sq_at(lq->sq, lq->sq->next)->opcode) & RUNS_HERE;
+	       wr_runs_here(sq_at(lq->sq, lq->sq->next)->opcode);
 }
 
 /* ------------------------------------------------------------------ all of them */
@@ -649,7 +648,7 @@ bool local_waits_here(const struct local_qp *lq)
 /* The link isn't up, or the peer isn't ready: waits, or completes an unreliable request. */
 static enum step start_unconnected(struct local_qp *lq, struct send_wqe *wqe, enum world_link link)
 {
-	if (BIT(wqe->opcode) & RUNS_HERE)
+	if (wr_runs_here(wqe->opcode))
 		return start_here(lq, wqe);
 	if (link == WORLD_LINK_COMING)
 		return wait_for_link(lq);
@@ -681,7 +680,7 @@ static enum step start_lost(struct local_qp *lq, struct send_wqe *wqe)
 /* Whether a request of a QP on a fabric may start. One that was lost waits for the timer. */
 static enum world_way request_way(struct local_qp *lq, struct send_wqe *wqe)
 {
-	if (BIT(wqe->opcode) & RUNS_HERE)
+	if (wr_runs_here(wqe->opcode))
 		return WORLD_WAY_OPEN;
 	return lq->unrouted ? WORLD_WAY_HELD : world_route_admits(lq, wqe);
 }
@@ -712,6 +711,7 @@ static enum step start_request(struct local_qp *lq, struct send_wqe *wqe)
 		return start_read(lq, wqe);
 	case IBV_WR_BIND_MW:
 	case IBV_WR_LOCAL_INV:
+	case WR_LACKED:
 		return start_here(lq, wqe);
 	case IBV_WR_ATOMIC_WRITE:
 		return start_atomic_write(lq, wqe);
