@@ -31,7 +31,7 @@
 #define LIMIT_SGE 32u
 #define LIMIT_INLINE 1024u
 #define LIMIT_CQ (1u << 18)
-#define LIMIT_CQE (1u << 22) /* a CQ's pages are allocated once they are written */
+#define LIMIT_CQE ((1u << 22) - 1) /* a CQ's pages are allocated once they are written */
 #define LIMIT_SRQ 65536u
 #define LIMIT_SRQ_WR 32768u
 /* Handles of XRC domains of one process; target queue pairs of the host, which all processes may

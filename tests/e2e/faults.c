@@ -19,6 +19,7 @@ int main(int argc, char **argv)
 		domain_tests,	    placement_tests,	 xrc_tests,	  tag_tests,
 		tag_wrong_tests,    tag_random_tests,	 ofed_tests,	  converted_tests,
 		later_tests,	    window_mapped_tests, kept_tests,	  held_tests,
+		places_tests,
 	};
 	struct rig_test *all = NULL;
 	size_t count = 0;

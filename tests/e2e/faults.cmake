@@ -4,7 +4,7 @@
 add_executable(faults faults.c rig.c end.c data.c remote.c state.c queue.c loose.c unmapped.c
 	foreign.c file.c found.c maps.c converted.c kept.c held.c behaviour.c dereg.c order.c dry.c away.c windows.c windows_wrong.c windows_mapped.c
 	regions.c dm.c odp.c domains.c placement.c reach.c xrc.c xrc_end.c xrc_ofed.c
-	later.c tags.c tags_wrong.c tags_random.c tags_rig.c)
+	later.c places.c tags.c tags_wrong.c tags_random.c tags_rig.c)
 target_link_libraries(faults PRIVATE ibverbs Threads::Threads)
 set_target_properties(faults PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)

@@ -9,6 +9,7 @@ extern const struct rig_test data_tests[];	/* data transfer and order */
 extern const struct rig_test remote_tests[];	/* faults between requester and responder */
 extern const struct rig_test state_tests[];	/* states, attributes, events of a QP */
 extern const struct rig_test queue_tests[];	/* CQs, SRQs, channels, limits, wrong arguments */
+extern const struct rig_test places_tests[];	/* when a place of a queue is free */
 extern const struct rig_test loose_tests[];	/* UD and UC: no acknowledgements */
 extern const struct rig_test dry_tests[];	/* UD: receivers without receives */
 extern const struct rig_test unmapped_tests[];	/* memory that was unmapped */

@@ -383,13 +383,13 @@ static void in_use(struct rig *rig)
 /* A completes more requests than its CQ has places. */
 static void overrun(struct end *end)
 {
-	for (uint64_t id = 0; id < 12; id++)
+	for (uint64_t id = 0; id < 2 * (uint64_t)end->scq->cqe; id++)
 		OK(end->rig, end_send(end, IBV_WR_RDMA_WRITE, id, 0, 8, 0));
 	event_expect(end->rig, IBV_EVENT_CQ_ERR, end->scq);
 	event_expect(end->rig, IBV_EVENT_QP_FATAL, end->qp);
 }
 
-/* A CQ with four places and more completions: one CQ_ERR; those that fitted can be polled; the QP
+/* A CQ with few places and more completions: one CQ_ERR; those that fitted can be polled; the QP
  * fails. */
 static void cq_overrun(struct rig *rig)
 {
@@ -402,8 +402,8 @@ static void cq_overrun(struct rig *rig)
 		overrun(&end);
 		CHECK(rig, !event_seen(rig, IBV_EVENT_CQ_ERR, end.scq, RIG_NEVER_MS));
 		CHECK_EQ(rig, end_state(&end), IBV_QPS_ERR);
-		CHECK_EQ(rig, ibv_poll_cq(end.scq, 16, wc), 4);
-		for (uint64_t id = 0; id < 4; id++)
+		CHECK_EQ(rig, ibv_poll_cq(end.scq, 16, wc), end.scq->cqe);
+		for (uint64_t id = 0; id < (uint64_t)end.scq->cqe; id++)
 			CHECK(rig, wc[id].wr_id == id && wc[id].status == IBV_WC_SUCCESS);
 	}
 	rig_sync(rig);
@@ -421,7 +421,7 @@ static void cq_stays_overrun(struct rig *rig)
 	end_pair(&end, rig, &opt);
 	if (rig->role == RIG_A) {
 		overrun(&end);
-		CHECK_EQ(rig, ibv_poll_cq(end.scq, 16, wc), 4);
+		CHECK_EQ(rig, ibv_poll_cq(end.scq, 16, wc), end.scq->cqe);
 	}
 	rig_sync(rig);
 	OK(rig, end_move(&end, IBV_QPS_RESET));

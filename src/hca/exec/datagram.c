@@ -78,6 +78,7 @@ static void datagram_complete(struct qp *qp, const struct recv_wqe *wqe, const s
 		.src_qp = arrival->src_qpn,
 		.wc_flags = IBV_WC_GRH | (arrival->has_imm ? IBV_WC_WITH_IMM : 0),
 		.sl = datagram_packet_type(ud),
+		.places = qp->receives,
 	};
 
 	if (unlikely(qp->hca->membership != NULL))

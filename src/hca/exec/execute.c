@@ -2,7 +2,6 @@
 /* Receives, as every carrier takes and completes them. See execute.h. No state of its own. */
 #include "hca/exec/execute.h"
 
-#include "base/log.h"
 #include "hca/mem/foreign.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
@@ -69,10 +68,8 @@ void receive_give_back(struct qp *qp, const struct recv_wqe *wqe)
 		tagged_give_back(qp, wqe);
 	} else if (!qp->srq) {
 		qp->rq.tail--; /* it was the last one taken, since messages come in order */
-		qp->rq.held = 0;
-	} else if (!srq_give_back(qp->srq, wqe)) {
-		log_warn("QP 0x%x: a receive of its SRQ is lost with a message that never ended",
-			 qp->ibv.qp_num);
+	} else {
+		srq_give_back(qp->srq, wqe);
 	}
 }
 
@@ -169,6 +166,7 @@ enum receive_outcome receive_whole(struct qp *qp, const struct arrival *arrival,
 		.qp_num = qp->ibv.qp_num,
 		.src_qp = arrival->src_qpn,
 		.wc_flags = flags_of_arrival(arrival),
+		.places = qp->receives,
 	};
 
 	cq_add(qp->recv_cq, &cqe, arrival->solicited);
@@ -191,6 +189,7 @@ void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct ar
 		.qp_num = qp->ibv.qp_num,
 		.src_qp = arrival->src_qpn,
 		.wc_flags = flags_of_arrival(arrival),
+		.places = qp->receives,
 	};
 
 	struct cq *cq = unlikely(qp->tagged != NULL) ? tagged_cq(qp) : qp->recv_cq;

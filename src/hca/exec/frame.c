@@ -72,6 +72,7 @@ enum datagram_fate frame_execute(struct qp *qp, const struct arrival *arrival, c
 		.src_qp = stripped.control,
 		.wc_flags = ether_checksums_right(frame, arrival->length) ? IBV_WC_IP_CSUM_OK : 0,
 		.is_frame = true,
+		.places = qp->receives,
 	};
 
 	cq_push(cq_of(qp->ibv.recv_cq), &cqe, !placed);

@@ -164,6 +164,7 @@ enum xrc_place xrc_aim(struct qp *qp, uint32_t srqn)
 	qp->srq = srq;
 	qp->pd_id = srq->pd_id;
 	qp->recv_cq = srq->cq;
+	qp->receives = srq->own_places;
 	return XRC_HERE;
 }
 

@@ -708,7 +708,6 @@ void world_receive_keep(struct local_qp *lq)
 	struct qp *qp = qp_of_local(lq);
 
 	lock_assert_held(&qp->lock);
-	qp->rq.held = 1;
 	if (unlikely(qp->tagged != NULL))
 		tagged_keep(qp);
 }
@@ -719,7 +718,6 @@ void world_receive_complete(struct local_qp *lq, const struct recv_wqe *wqe,
 	struct qp *qp = qp_of_local(lq);
 
 	lock_assert_held(&qp->lock);
-	qp->rq.held = 0;
 	receive_complete(qp, wqe, arrival, status);
 }
 

@@ -38,7 +38,6 @@ static void roce_received(struct roce_qp *w, const struct tp_message *message,
 	};
 
 	w->taken = false;
-	w->qp->rq.held = 0;
 	if (unlikely(status != IBV_WC_SUCCESS))
 		log_info("QP 0x%x: a message of %u bytes can't be received (%s; the receive has %u "
 			 "bytes)",

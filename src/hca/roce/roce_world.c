@@ -92,11 +92,8 @@ static enum tp_take roce_take(void *owner, const struct tp_head *head, uint32_t 
 
 	if (!wqe)
 		return TP_NO_RECEIVE;
-	if (!w->qp->srq) {
-		/* The message may come in many packets; its place in the ring stays taken. */
+	if (!w->qp->srq)
 		memcpy(&w->receive, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
-		w->qp->rq.held = 1;
-	}
 	w->taken = true;
 	w->taken_from = w->qp->srq;
 	*room = w->receive.wqe.length;

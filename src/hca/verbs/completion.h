@@ -39,7 +39,7 @@ static inline struct cq_object *cq_object_of(struct cq *cq)
 	return container_of(cq, struct cq_object, cq);
 }
 
-/* Makes a CQ. Its cqe is exactly what was asked for. */
+/* Makes a CQ. Its cqe is the next 2^n - 1, as with adapters. */
 struct ibv_cq *cq_create(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr);
 /* The same for the use of one QP; the daemon makes it together with that QP
  * (verbena_create_cq_for_qp). */

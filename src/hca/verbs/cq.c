@@ -154,6 +154,19 @@ static inline void wc_fill(struct ibv_wc *wc, const struct cqe *cqe)
 	};
 }
 
+/* The program has polled the completion. Called under the lock of its CQ. */
+static inline void places_release(const struct cqe *cqe)
+{
+	struct places *places = cqe->places;
+
+	if (unlikely(!places))
+		return;
+	if (cqe->opcode & IBV_WC_RECV)
+		places_set(places, places_freed(places) + 1);
+	else
+		places_set(places, cqe->places_end);
+}
+
 static int take_batch(struct cq *cq, int count, struct ibv_wc *wc)
 {
 	lock_take(&cq->lock);
@@ -162,8 +175,15 @@ static int take_batch(struct cq *cq, int count, struct ibv_wc *wc)
 
 	if (n > (uint32_t)count)
 		n = count;
-	for (uint32_t i = 0; i < n; i++)
-		wc_fill(&wc[i], &cq->ring[(tail + i) & cq->mask]);
+	const struct cqe *ring = cq->ring;
+	uint32_t mask = cq->mask;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct cqe *cqe = &ring[(tail + i) & mask];
+
+		places_release(cqe);
+		wc_fill(&wc[i], cqe);
+	}
 	atomic_store_explicit(&cq->tail, tail + n, memory_order_relaxed);
 	lock_give(&cq->lock);
 	cq_taken += n;
@@ -195,6 +215,7 @@ bool cq_take(struct cq *cq, struct cqe *out)
 
 	if (likely(any)) {
 		*out = cq->ring[tail & cq->mask];
+		places_release(out);
 		atomic_store_explicit(&cq->tail, tail + 1, memory_order_relaxed);
 	}
 	lock_give(&cq->lock);
@@ -229,8 +250,10 @@ void cq_forget_qp(struct cq *cq, uint32_t qp_num)
 	for (uint32_t i = kept; i != head; i++) {
 		const struct cqe *cqe = &cq->ring[i & cq->mask];
 
-		if (cqe->qp_num == qp_num && !cqe_is_tagged(cqe))
+		if (cqe->qp_num == qp_num && !cqe_is_tagged(cqe)) {
+			places_release(cqe);
 			continue;
+		}
 		if (i != kept)
 			cq->ring[kept & cq->mask] = *cqe;
 		kept++;
@@ -239,17 +262,50 @@ void cq_forget_qp(struct cq *cq, uint32_t qp_num)
 	lock_give(&cq->lock);
 }
 
+void cq_forget_places(struct cq *cq, const struct places *places)
+{
+	lock_take(&cq->lock);
+	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+
+	for (uint32_t i = atomic_load_explicit(&cq->tail, memory_order_relaxed); i != head; i++) {
+		struct cqe *cqe = &cq->ring[i & cq->mask];
+
+		if (cqe->places == places)
+			cqe->places = NULL;
+	}
+	lock_give(&cq->lock);
+}
+
+uint32_t cq_count_for(struct cq *cq, const struct places *places)
+{
+	uint32_t count = 0;
+
+	lock_take(&cq->lock);
+	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+
+	for (uint32_t i = atomic_load_explicit(&cq->tail, memory_order_relaxed); i != head; i++)
+		count += cq->ring[i & cq->mask].places == places;
+	lock_give(&cq->lock);
+	return count;
+}
+
 /* ------------------------------------------------------------------ making, resizing, ending */
 
-/* Allocates a ring with at least `cqe` places; *places becomes their number. Pages exist once they
- * are used. 0 or ENOMEM. */
-static int ring_make(struct queue_memory *ring, struct ibv_pd *domain, uint32_t cqe,
-		     uint32_t *places)
+/* The CQ that a program gets which asks for one of `cqe` completions: 2^n - 1 of them fit in, as
+ * with adapters (docs/behaviour.md). */
+static uint32_t depth_for(uint32_t cqe)
 {
-	*places = 1;
-	while (*places < cqe)
-		*places <<= 1;
-	return queue_memory_make(ring, domain, (size_t)*places * sizeof(struct cqe), QUEUE_CQ);
+	uint32_t depth = 1;
+
+	while (depth < cqe)
+		depth = depth << 1 | 1;
+	return depth;
+}
+
+/* Allocates a ring for `depth` completions. Pages exist once they are used. 0 or ENOMEM. */
+static int ring_make(struct queue_memory *ring, struct ibv_pd *domain, uint32_t depth)
+{
+	return queue_memory_make(ring, domain, ((size_t)depth + 1) * sizeof(struct cqe), QUEUE_CQ);
 }
 
 /* The parent domain that the attributes name, or NULL. */
@@ -292,7 +348,7 @@ static int check_attributes(struct ibv_context *context, const struct ibv_cq_ini
 
 static void object_init(struct cq_object *o, struct ibv_context *context,
 			const struct ibv_cq_init_attr_ex *attr, struct queue_memory ring,
-			uint32_t places)
+			uint32_t depth)
 {
 	struct ibv_pd *domain = domain_named(attr);
 	uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
@@ -301,7 +357,7 @@ static void object_init(struct cq_object *o, struct ibv_context *context,
 	cq->ibv.context = context;
 	cq->ibv.channel = attr->channel;
 	cq->ibv.cq_context = attr->cq_context;
-	cq->ibv.cqe = attr->cqe;
+	cq->ibv.cqe = depth;
 	cq->comp_vector = attr->comp_vector;
 	pthread_mutex_init(&cq->ibv.mutex, NULL);
 	pthread_cond_init(&cq->ibv.cond, NULL);
@@ -314,10 +370,9 @@ static void object_init(struct cq_object *o, struct ibv_context *context,
 	cq->single_threaded =
 		flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED || (domain && pd_of(domain)->td);
 	cq->timestamps = attr->wc_flags & CQ_WC_TIMESTAMPS;
-	cq->depth = attr->cqe;
 	cq->memory = ring;
 	cq->ring = ring.at;
-	cq->mask = places - 1;
+	cq->mask = depth;
 	atomic_store_explicit(&cq->head, CQ_START, memory_order_relaxed);
 	atomic_store_explicit(&cq->tail, CQ_START, memory_order_relaxed);
 	cq->context = context_of(context);
@@ -407,7 +462,7 @@ static struct ibv_cq *cq_create_object(struct ibv_context *context,
 				       const struct ibv_cq_init_attr_ex *attr, bool for_qp)
 {
 	struct queue_memory ring = {0};
-	uint32_t places;
+	uint32_t depth = depth_for(attr->cqe);
 	int err = -check_attributes(context, attr);
 
 	if (err) {
@@ -416,9 +471,9 @@ static struct ibv_cq *cq_create_object(struct ibv_context *context,
 	}
 	struct cq_object *o = calloc(1, sizeof(*o));
 
-	if (!o || ring_make(&ring, domain_named(attr), attr->cqe, &places))
+	if (!o || ring_make(&ring, domain_named(attr), depth))
 		goto out_memory;
-	object_init(o, context, attr, ring, places);
+	object_init(o, context, attr, ring, depth);
 	err = register_cq(&o->cq, for_qp);
 	if (err)
 		goto out_free;
@@ -450,7 +505,7 @@ struct ibv_cq *cq_create_for_qp(struct ibv_context *context, const struct ibv_cq
 }
 
 /* Moves the completions into the ring *ring, which becomes the CQ's; *ring becomes the old one. */
-static int swap_ring(struct cq *cq, struct queue_memory *ring, uint32_t places, uint32_t cqe)
+static int swap_ring(struct cq *cq, struct queue_memory *ring, uint32_t depth)
 {
 	int err = EINVAL;
 
@@ -458,54 +513,55 @@ static int swap_ring(struct cq *cq, struct queue_memory *ring, uint32_t places, 
 	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
 	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
 
-	if (head - tail <= cqe) {
+	if (head - tail <= depth) {
 		struct queue_memory old = cq->memory;
 		struct cqe *to = ring->at;
 
 		for (uint32_t i = tail; i != head; i++)
-			to[i & (places - 1)] = cq->ring[i & cq->mask];
+			to[i & depth] = cq->ring[i & cq->mask];
 		cq->memory = *ring;
 		cq->ring = to;
 		*ring = old;
-		cq->mask = places - 1;
-		cq->depth = cqe;
-		cq->ibv.cqe = cqe;
+		cq->mask = depth;
+		cq->ibv.cqe = depth;
 		err = 0;
 	}
 	lock_give(&cq->lock);
 	return err;
 }
 
-static bool holds_more_than(struct cq *cq, uint32_t cqe)
+static bool holds_more_than(struct cq *cq, uint32_t depth)
 {
 	lock_take(&cq->lock);
 	uint32_t used = atomic_load_explicit(&cq->head, memory_order_relaxed) -
 			atomic_load_explicit(&cq->tail, memory_order_relaxed);
 
 	lock_give(&cq->lock);
-	return used > cqe;
+	return used > depth;
 }
 
 int cq_resize(struct ibv_cq *ibv, int cqe)
 {
 	struct cq *cq = cq_of(ibv);
 	struct daemon_conn *conn = &cq->context->conn;
-	uint32_t places;
 
-	if (cqe < 1 || (uint32_t)cqe > LIMIT_CQE || holds_more_than(cq, cqe))
+	if (cqe < 1 || (uint32_t)cqe > LIMIT_CQE)
 		return EINVAL;
 	struct queue_memory ring;
+	uint32_t depth = depth_for(cqe);
 
-	if (ring_make(&ring, cq->domain, cqe, &places))
+	if (holds_more_than(cq, depth))
+		return EINVAL;
+	if (ring_make(&ring, cq->domain, depth))
 		return ENOMEM;
 	pthread_mutex_lock(&ibv->mutex); /* one resize at a time */
 	books_enter(cq->context->hca);
-	int err = -daemon_resize_cq(conn, cq->handle, cqe);
+	int err = -daemon_resize_cq(conn, cq->handle, depth);
 
 	if (!err) {
 		uint32_t old = cq_depth(cq);
 
-		err = swap_ring(cq, &ring, places, cqe);
+		err = swap_ring(cq, &ring, depth);
 		if (err) /* completions came meanwhile, and don't fit */
 			daemon_resize_cq(conn, cq->handle, old);
 	}

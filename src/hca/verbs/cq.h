@@ -27,29 +27,38 @@
 #include "base/lock.h"
 #include "base/thread_safety.h"
 #include "client/daemon.h"
+#include "hca/verbs/places.h"
 #include "hca/verbs/queue_memory.h"
+#include "proto/limits.h"
 
 struct context;
 struct hca;
 
 struct cqe {
 	uint64_t wr_id;
-	uint32_t status; /* enum ibv_wc_status */
-	uint32_t opcode; /* enum ibv_wc_opcode */
+	struct places *places; /* polling frees places there (places.h); NULL: nowhere */
 	uint32_t byte_len;
 	uint32_t imm; /* immediate (network order) or invalidated rkey; a frame's flow tag */
 	uint32_t qp_num;
 	uint32_t src_qp; /* a frame's VLAN tag, if it was taken out */
-	uint8_t wc_flags;
-	uint8_t sl;	     /* UD's receives: the packet's type, or its SL (exec/datagram.c) */
-	uint16_t slid;	     /* likewise, of a packet of a fabric */
+	uint8_t status;	 /* enum ibv_wc_status */
+	uint8_t opcode;	 /* enum ibv_wc_opcode */
+	/* Of a request: the count of the place behind its own, up to which polling frees them. A
+	 * receive frees one place. */
+	uint16_t places_end;
 	uint16_t vendor_err; /* enum reason: why, for messages */
-	uint8_t path_bits;   /* of the destination LID */
-	bool is_frame;	     /* of a raw packet QP or a work queue */
-	uint64_t timestamp;  /* ns, only kept when the CQ asks for it */
-	uint64_t tag;	     /* of a message that matched a tag; else 0 */
-	uint32_t tag_priv;   /* its ibv_tmh.app_ctx */
+	uint16_t slid;	     /* of a packet of a fabric */
+	uint8_t wc_flags;
+	uint8_t sl;	    /* UD's receives: the packet's type, or its SL (exec/datagram.c) */
+	uint8_t path_bits;  /* of the destination LID */
+	bool is_frame;	    /* of a raw packet QP or a work queue */
+	uint32_t tag_priv;  /* of a message that matched a tag: its ibv_tmh.app_ctx; else 0 */
+	uint64_t timestamp; /* ns, only kept when the CQ asks for it */
+	uint64_t tag;	    /* of a message that matched a tag; else 0 */
 };
+
+_Static_assert(sizeof(struct cqe) == 64, "a completion is a cache line");
+_Static_assert(LIMIT_QP_WR < 1 << 16, "cqe.places_end says which place it is");
 
 /* Whether the completion concerns a tag-matching SRQ: its list, a posted tag, or the count of
  * messages that matched none. */
@@ -88,8 +97,8 @@ struct cq {
 	uint8_t arm_group;     /* of the published counts of armed CQs (shm/pub.h) */
 	struct queue_memory memory GUARDED_BY(lock); /* of `ring` */
 	struct cqe *ring GUARDED_BY(lock);
-	uint32_t mask GUARDED_BY(lock);	 /* ring places - 1; there are at least `depth` places */
-	uint32_t depth GUARDED_BY(lock); /* how many completions it may hold: ibv.cqe */
+	/* The ring's entries - 1, which is how many completions the CQ may hold: ibv.cqe. */
+	uint32_t mask GUARDED_BY(lock);
 	/* Produced, consumed; free-running. They change under lock; atomic, because a poller
 	 * compares them without the lock. */
 	_Atomic uint32_t head, tail;
@@ -127,7 +136,7 @@ static inline bool cq_owes_any(const struct cq *cq)
 static inline uint32_t cq_depth(struct cq *cq)
 {
 	lock_take(&cq->lock);
-	uint32_t depth = cq->depth;
+	uint32_t depth = cq->mask;
 
 	lock_give(&cq->lock);
 	return depth;
@@ -157,7 +166,7 @@ static inline __attribute__((always_inline)) bool cq_add(struct cq *cq, const st
 	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
 	uint32_t used = head - atomic_load_explicit(&cq->tail, memory_order_relaxed);
 
-	if (unlikely(cq->overrun || used >= cq->depth)) {
+	if (unlikely(cq->overrun || used >= cq->mask)) {
 		const struct cqe copy = *cqe; /* `cqe` itself needs no memory then */
 
 		return cq_add_full(cq, &copy, solicited);
@@ -203,8 +212,15 @@ int cq_poll(struct ibv_cq *cq, int count, struct ibv_wc *wc); /* ops.poll_cq */
 int cq_req_notify(struct ibv_cq *cq, int solicited_only);     /* ops.req_notify_cq */
 
 /* Removes the completions of a QP (ibv_destroy_qp, RESET), so that none names a QP that has ended;
- * but for those that concern a tag-matching SRQ, whose tags and counts outlive the QP. */
+ * but for those that concern a tag-matching SRQ, whose tags and counts outlive the QP. The places
+ * of an SRQ that they have are free. */
 void cq_forget_qp(struct cq *cq, uint32_t qp_num);
+
+/* What the CQ's completions free there ends: they free nothing any more. */
+void cq_forget_places(struct cq *cq, const struct places *places);
+/* How many of the CQ's completions free places there. Takes cq.lock; callers may hold qp.lock and
+ * srq.lock. */
+uint32_t cq_count_for(struct cq *cq, const struct places *places);
 
 /* The daemon has made the CQ and its channel together with their QP: stores their handles. Within
  * an entry (books.h). */

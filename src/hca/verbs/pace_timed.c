@@ -229,8 +229,6 @@ void pace_timed_complete(struct qp *qp, const struct send_wqe *wqe, const struct
 		cq_push(qp->send_cq, cqe, solicited);
 		return;
 	}
-	if (pace->late_count > qp->sq.mask)
-		late_push(qp); /* a program that posts more before it has completions */
 	pace->late[(pace->late_first + pace->late_count++) & qp->sq.mask] =
 		(struct late){*cqe, at, solicited};
 	engine_watch_qp(qp);

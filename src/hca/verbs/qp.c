@@ -165,6 +165,23 @@ static void fill_public(struct qp *qp, struct ibv_context *context,
 	pthread_cond_init(&qp->ibv.cond, NULL);
 }
 
+/* As many places as mlx5 gives: 2^n. Its receive queues have 64 bytes at least, 16 for each
+ * segment. */
+static uint32_t send_places(const struct ibv_qp_cap *cap)
+{
+	return cap->max_send_wr ? queue_places(cap->max_send_wr) : 0;
+}
+
+static uint32_t receive_places(const struct ibv_qp_cap *cap)
+{
+	uint32_t least = cap->max_recv_sge < 2 ? 4 : cap->max_recv_sge == 2 ? 2 : 1;
+	uint32_t places = queue_places(cap->max_recv_wr);
+
+	if (!cap->max_recv_wr)
+		return 0;
+	return places > least ? places : least;
+}
+
 /* The capabilities that the QP gets: those asked for, rounded up to usable values. */
 static struct ibv_qp_cap qp_grant_caps(const struct ibv_qp_init_attr_ex *attr)
 {
@@ -176,6 +193,8 @@ static struct ibv_qp_cap qp_grant_caps(const struct ibv_qp_init_attr_ex *attr)
 		cap.max_send_sge = 1;
 	if (cap.max_recv_wr && !cap.max_recv_sge)
 		cap.max_recv_sge = 1;
+	cap.max_send_wr = send_places(&cap);
+	cap.max_recv_wr = receive_places(&cap);
 	/* Segments and inline data share the same place in a WQE. */
 	uint32_t body = cap.max_send_sge * sizeof(struct ibv_sge);
 
@@ -202,9 +221,48 @@ static int make_send_queue(struct qp *qp, struct ibv_pd *pd) REQUIRES(qp->lock)
 					  .max_inline_data = TAGGED_INLINE};
 	int err = sq_init(&qp->sq, &cap, pd);
 
-	if (lent)
+	places_set(&qp->freed.sends, SEND_QUEUE_START);
+	if (lent) {
 		qp->sq.max_wr = 0; /* the program posts nothing */
+		qp->sq.room = SEND_QUEUE_START;
+	}
 	return err;
+}
+
+/* Makes the QP's queues. 0 or ENOMEM. */
+static int make_queues(struct qp *qp, struct ibv_pd *pd) REQUIRES(qp->lock)
+{
+	struct srq *srq = qp->srq;
+	int err = make_send_queue(qp, pd);
+
+	if (!err && qp->has_ex)
+		err = sq_init(&qp->builder.built, &qp->cap, pd);
+	if (!err)
+		err = rq_init(&qp->rq, qp->cap.max_recv_wr, qp->cap.max_recv_sge, pd,
+			      QUEUE_RECEIVE);
+	places_set(&qp->freed.receives, RECV_QUEUE_START);
+	if (err)
+		return err;
+	qp->receives =
+		srq ? srq_use_places(srq, srq->cq ? srq->cq : qp->recv_cq) : &qp->freed.receives;
+	return qp->receives ? 0 : ENOMEM;
+}
+
+/* From now on the SRQ may end. */
+static void leave_srq(struct qp *qp)
+{
+	if (qp->srq && qp->receives)
+		srq_leave_places(qp->srq, qp->receives);
+	qp->receives = NULL;
+}
+
+static void end_queues(struct qp *qp) REQUIRES(qp->lock)
+{
+	leave_srq(qp);
+	sq_free(&qp->sq);
+	sq_free(&qp->builder.built);
+	rq_free(&qp->rq);
+	free(qp->tagged);
 }
 
 static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_attr_ex *attr)
@@ -239,12 +297,8 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 		qp->has_ex = true;
 		qp_ex_init(qp);
 	}
-	if (make_send_queue(qp, attr->pd) ||
-	    (qp->has_ex && sq_init(&qp->builder.built, &qp->cap, attr->pd)) ||
-	    rq_init(&qp->rq, qp->cap.max_recv_wr, qp->cap.max_recv_sge, attr->pd, QUEUE_RECEIVE)) {
-		sq_free(&qp->sq);
-		sq_free(&qp->builder.built);
-		free(qp->tagged);
+	if (make_queues(qp, attr->pd)) {
+		end_queues(qp);
 		free(qp);
 		return NULL;
 	}
@@ -255,11 +309,8 @@ static void qp_free(struct qp *qp)
 {
 	lock_assume_alone(&qp->lock);
 	lock_assume_alone(&qp->builder.turn);
-	sq_free(&qp->sq);
-	sq_free(&qp->builder.built);
-	rq_free(&qp->rq);
+	end_queues(qp);
 	pace_free(qp->pace);
-	free(qp->tagged);
 	free(qp->fanout);
 	spread_free(qp->spread);
 	pthread_mutex_destroy(&qp->ibv.mutex);
@@ -557,14 +608,15 @@ static void qp_reset(struct qp *qp) REQUIRES(qp->lock)
 	qp_disconnect(qp);
 	qp->sq.head = qp->sq.next = qp->sq.acked = SEND_QUEUE_START;
 	qp->sq.held = 0;
+	qp->sq.room = SEND_QUEUE_START + qp->sq.max_wr;
 	pace_set(qp, 0, 0);
 	if (qp->pace) {
 		pace_forget(qp);
 		pace_timed_drop(qp);
 	}
 	qp->rq.head = qp->rq.tail = qp->rq.published = RECV_QUEUE_START;
-	qp->rq.held = 0;
 	qp->rq.used = false;
+	qp->rq.room = RECV_QUEUE_START + qp->rq.max_wr;
 	qp->comm_established = qp->sqd_notify = false;
 	qp->attr = none;
 	qp->epoch++;
@@ -755,12 +807,15 @@ static struct connection connection_of(struct qp *qp)
 	return c;
 }
 
-/* Removes the QP's completions from its CQs. */
+/* Removes the QP's completions from its CQs. All places of its queues, which are empty, are free.
+ * Not before: a thread that polls such a completion would count it. */
 static void forget_completions(struct qp *qp)
 {
 	cq_forget_qp(qp->send_cq, qp->ibv.qp_num);
 	if (qp->recv_cq && qp->recv_cq != qp->send_cq)
 		cq_forget_qp(qp->recv_cq, qp->ibv.qp_num);
+	places_set(&qp->freed.sends, SEND_QUEUE_START);
+	places_set(&qp->freed.receives, RECV_QUEUE_START);
 }
 
 int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
@@ -889,11 +944,12 @@ int qp_destroy(struct ibv_qp *ibv)
 	qp_unpublish(qp);
 	old.carrier->settle(qp->hca, ibv->qp_num, old.peer_qpn, true);
 	window_leave_qp(qp);
+	forget_completions(qp);
+	leave_srq(qp);
 	books_enter(qp->hca);
 	daemon_destroy_qp(&qp->context->conn, qp->handle);
 	books_drop(qp->context, &qp->held);
 	books_leave(qp->hca);
-	forget_completions(qp);
 	use_cqs(qp, -1); /* from now on they may end */
 	event_queue_forget(&qp->context->async, qp);
 	pthread_mutex_lock(&ibv->mutex);

@@ -37,6 +37,7 @@
 #include "hca/local/datagram_wait.h"
 #include "hca/local/record.h"
 #include "hca/verbs/ah.h"
+#include "hca/verbs/places.h"
 #include "hca/verbs/recv_queue.h"
 #include "hca/verbs/send_queue.h"
 #include "shm/pub.h"
@@ -175,6 +176,17 @@ struct qp {
 
 	struct wr_builder builder;
 
+	/* What polling has freed of its queues. By threads that poll: hence these lines hold
+	 * nothing that others use. */
+	struct {
+		uint8_t before[CACHE_LINE];
+		struct places sends, receives;
+		uint8_t behind[CACHE_LINE];
+	} freed;
+	/* What polling a receive's completion frees: freed.receives, or a place of its SRQ. Set as
+	 * recv_cq is. */
+	struct places *receives;
+
 	uint32_t async_reported;
 };
 
@@ -291,6 +303,13 @@ void sq_trim(struct send_wqe *wqe, uint32_t bytes);
 void sq_run(struct qp *qp) REQUIRES(qp->lock);
 /* The same after requests were posted, or flushes them. */
 void sq_start_posted(struct qp *qp) REQUIRES(qp->lock);
+/* Whether `count` more of them are free, if sq.room doesn't know it. Says in the log why not. */
+bool sq_find_room(struct qp *qp, uint32_t count) REQUIRES(qp->lock);
+/* Whether the program may post `count` more requests. */
+static inline bool sq_has_room(struct qp *qp, uint32_t count) REQUIRES(qp->lock)
+{
+	return likely(qp->sq.room - sq_end(&qp->sq) >= count) || sq_find_room(qp, count);
+}
 /* `count` more requests have been written behind sq_end(). */
 static inline void sq_grow(struct qp *qp, uint32_t count) REQUIRES(qp->lock)
 {

@@ -43,7 +43,7 @@ static int post_built(struct qp *qp, const struct send_queue *built) REQUIRES(qp
 
 	if (unlikely(qp->state == IBV_QPS_RESET))
 		return EINVAL;
-	if (unlikely(sq_end(sq) - sq->acked + built->head > sq->max_wr))
+	if (unlikely(!sq_has_room(qp, built->head)))
 		return ENOMEM;
 	for (uint32_t i = 0; i < built->head; i++) {
 		const struct send_wqe *wqe = sq_at(built, i);

@@ -49,12 +49,13 @@ struct recv_queue {
 	uint8_t *wqes;
 	uint32_t stride; /* bytes */
 	uint32_t mask;	 /* places - 1 */
-	uint32_t max_wr; /* as requested; no more than these may be posted */
+	uint32_t max_wr; /* as requested; no more places than these may be taken */
 	uint32_t max_sge;
 	uint32_t head, tail; /* posted, taken; free-running */
-	uint32_t held; /* 1: one is taken that may be given back, so its place isn't free yet */
-	bool used;     /* a receive was posted since the queue was made, or since RESET */
-	uint32_t published; /* the number of posted ones as last published (a QP's own queue) */
+	bool used; /* a receive was posted since the queue was made, or since RESET */
+	uint32_t room;	     /* receives up to this count find a free place (places.h) */
+	uint32_t published;  /* the number of posted ones as last published (a QP's own queue) */
+	bool said_full;	     /* in the log; for good, so that each queue says it once */
 };
 
 /* Allocates a ring, in the domain `pd`, for `max_wr` receives of `max_sge` segments. 0 or ENOMEM.
@@ -67,10 +68,14 @@ static inline struct recv_wqe *rq_at(const struct recv_queue *rq, uint32_t count
 	return (struct recv_wqe *)(rq->wqes + (size_t)(count & rq->mask) * rq->stride);
 }
 
+/* Finds out whether a place is free beyond rq.room, and moves that. */
+typedef bool rq_more_room(struct recv_queue *rq);
+
 /* Adds a receive: 0 or a positive errno. The owner's lock is held. */
-static inline int rq_add_one(struct recv_queue *rq, const struct ibv_recv_wr *wr)
+static inline int rq_add_one(struct recv_queue *rq, const struct ibv_recv_wr *wr,
+			     rq_more_room *more_room)
 {
-	if (unlikely(rq->head - rq->tail + rq->held >= rq->max_wr))
+	if (unlikely(rq->head == rq->room && !more_room(rq)))
 		return ENOMEM;
 	if (unlikely(wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge))
 		return EINVAL;
@@ -96,10 +101,11 @@ static inline int rq_add_one(struct recv_queue *rq, const struct ibv_recv_wr *wr
 
 /* Adds receives. 0 or a positive errno; *bad is then the first one that wasn't added. The owner's
  * lock is held. Inline, because a program posts a receive for each message. */
-static inline int rq_add(struct recv_queue *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+static inline int rq_add(struct recv_queue *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad,
+			 rq_more_room *more_room)
 {
 	for (; wr; wr = wr->next) {
-		int err = rq_add_one(rq, wr);
+		int err = rq_add_one(rq, wr, more_room);
 
 		if (unlikely(err)) {
 			*bad = wr;

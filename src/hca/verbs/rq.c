@@ -3,33 +3,25 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "hca/engine/engine.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
 
-static uint32_t power_of_two(uint32_t n)
-{
-	uint32_t p = 1;
-
-	while (p < n)
-		p <<= 1;
-	return p;
-}
-
 int rq_init(struct recv_queue *rq, uint32_t max_wr, uint32_t max_sge, struct ibv_pd *pd,
 	    enum queue_kind kind)
 {
-	uint32_t places = power_of_two(max_wr ? max_wr : 1);
+	uint32_t places = queue_places(max_wr);
 
 	rq->stride = sizeof(struct recv_wqe) + (max_sge ? max_sge : 1) * sizeof(struct ibv_sge);
 	rq->mask = places - 1;
 	rq->max_wr = max_wr;
 	rq->max_sge = max_sge;
 	rq->head = rq->tail = rq->published = RECV_QUEUE_START;
-	rq->held = 0;
 	rq->used = false;
+	rq->room = RECV_QUEUE_START + max_wr;
 	rq->wqes = NULL;
 	rq->memory = (struct queue_memory){0};
 	if (!max_wr)
@@ -56,6 +48,7 @@ void rq_flush(struct qp *qp)
 			.status = IBV_WC_WR_FLUSH_ERR,
 			.opcode = IBV_WC_RECV,
 			.qp_num = qp->ibv.qp_num,
+			.places = qp->receives,
 		};
 
 		cq_push(qp->recv_cq, &cqe, true);
@@ -71,6 +64,35 @@ static void resume_inbound(struct qp *qp)
 	qp->carrier->receive_posted(qp);
 	lock_give(&qp->lock);
 	engine_leave(qp->hca);
+}
+
+static void rq_say_full(struct qp *qp, const struct recv_queue *rq) REQUIRES(qp->lock)
+{
+	if (!rq->max_wr)
+		log_warn("ibv_post_recv: QP 0x%x was made with max_recv_wr 0, so it takes none",
+			 qp->ibv.qp_num);
+	else
+		log_warn("ibv_post_recv: QP 0x%x: %u of %u places are taken; %u receives wait for "
+			 "messages, %u completions wait in CQ %u (a place is free once its "
+			 "completion was polled)",
+			 qp->ibv.qp_num, rq->max_wr, rq->max_wr, rq->head - rq->tail,
+			 cq_count_for(qp->recv_cq, qp->receives), qp->recv_cq->handle);
+}
+
+static bool rq_find_room(struct recv_queue *rq)
+{
+	struct qp *qp = container_of(rq, struct qp, rq);
+	uint32_t freed = places_freed(qp->receives);
+
+	lock_assert_held(&qp->lock);
+	if (places_suffice(rq->head - freed, rq->max_wr, 1)) {
+		rq->room = freed + rq->max_wr;
+		return true;
+	}
+	if (!rq->said_full)
+		rq_say_full(qp, rq);
+	rq->said_full = true;
+	return false;
 }
 
 /* Publishes the number of receives posted once per quarter queue, since the peer reads the entry's
@@ -99,7 +121,7 @@ int rq_post(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad
 		*bad = wr;
 		err = EINVAL;
 	} else {
-		err = rq_add(&qp->rq, wr, bad);
+		err = rq_add(&qp->rq, wr, bad, rq_find_room);
 		tell_receives(qp);
 		if (unlikely(qp->state == IBV_QPS_ERR))
 			rq_flush(qp);

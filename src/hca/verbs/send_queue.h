@@ -92,7 +92,9 @@ struct send_wqe {
 #define SEND_QUEUE_START COUNTER_START(512) /* the first count of a queue */
 
 /*
- * A ring of send WQEs under qp.lock. Free-running counts, acked <= next <= head:
+ * A ring of send WQEs under qp.lock. Free-running counts, freed <= acked <= next <= head; what is
+ * freed is counted by threads that poll (qp.sends, places.h):
+ *   [freed, acked)  executed, their completions not polled
  *   [acked, next)  executed, waiting for the peer's acknowledgement
  *   [next, head)   posted, not started
  *   [head, head + held)  posted, held back by a rate limit (pace.h)
@@ -107,6 +109,8 @@ struct send_queue {
 	uint32_t max_inline;
 	uint32_t head, next, acked;
 	uint32_t held;
+	uint32_t room;	/* requests up to this count find a free place (places.h) */
+	bool said_full; /* in the log; for good, so that each queue says it once */
 };
 
 /* The count of the next request that is posted. */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/log.h"
 #include "base/send_direct.h"
 #include "hca/mem/mr.h"
 #include "hca/process/counters.h"
@@ -62,14 +63,11 @@ static bool opcode_is(const struct send_wqe *wqe, uint32_t set)
 
 int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap, struct ibv_pd *pd)
 {
-	uint32_t places = 1;
+	uint32_t places = queue_places(cap->max_send_wr);
 	uint32_t body = cap->max_send_sge * sizeof(struct ibv_sge);
 
 	if (body < 8)
 		body = 8; /* of ibv_wr_atomic_write(), whatever the QP's limits */
-
-	while (places < cap->max_send_wr)
-		places <<= 1;
 	if (body < cap->max_inline_data)
 		body = cap->max_inline_data;
 	*sq = (struct send_queue){
@@ -81,6 +79,7 @@ int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap, struct ibv_pd *
 		.head = SEND_QUEUE_START,
 		.next = SEND_QUEUE_START,
 		.acked = SEND_QUEUE_START,
+		.room = SEND_QUEUE_START + cap->max_send_wr,
 	};
 	if (!cap->max_send_wr)
 		return 0;
@@ -98,6 +97,7 @@ void sq_free(struct send_queue *sq)
 
 /* ------------------------------------------------------------------ completing */
 
+/* The request is the oldest one, and sq.acked has passed it. */
 static __attribute__((noinline)) void push_cqe(struct qp *qp, const struct send_wqe *wqe,
 					       enum ibv_wc_status status) REQUIRES(qp->lock)
 {
@@ -111,6 +111,8 @@ static __attribute__((noinline)) void push_cqe(struct qp *qp, const struct send_
 		.opcode = wc_opcode_of[wqe->opcode],
 		.byte_len = opcode_is(wqe, ANY_ATOMIC) ? 8 : wqe->length,
 		.qp_num = qp->ibv.qp_num,
+		.places = &qp->freed.sends,
+		.places_end = (uint16_t)qp->sq.acked,
 	};
 
 	if (unlikely(qp->pace != NULL && qp->pace->transit)) {
@@ -150,8 +152,8 @@ void sq_flush(struct qp *qp)
 	qp->sq.held = 0;
 	if (unlikely(qp->pace != NULL))
 		pace_forget(qp);
-	for (; qp->sq.acked != qp->sq.head; qp->sq.acked++)
-		push_cqe(qp, sq_at(&qp->sq, qp->sq.acked), IBV_WC_WR_FLUSH_ERR);
+	while (qp->sq.acked != qp->sq.head)
+		push_cqe(qp, sq_at(&qp->sq, qp->sq.acked++), IBV_WC_WR_FLUSH_ERR);
 	qp->sq.next = qp->sq.head;
 }
 
@@ -201,6 +203,49 @@ void sq_run(struct qp *qp)
 }
 
 /* ------------------------------------------------------------------ posting */
+
+static bool any_signalled(const struct send_queue *sq)
+{
+	for (uint32_t i = sq_end(sq) - sq->max_wr; i != sq_end(sq); i++)
+		if (sq_at(sq, i)->flags & SEND_SIGNALED)
+			return true;
+	return false;
+}
+
+static void say_full(struct qp *qp, uint32_t taken) REQUIRES(qp->lock)
+{
+	const struct send_queue *sq = &qp->sq;
+
+	if (!sq->max_wr)
+		log_warn("ibv_post_send: QP 0x%x was made with max_send_wr 0, so it takes none",
+			 qp->ibv.qp_num);
+	else if (taken == sq->max_wr && !any_signalled(sq))
+		log_warn("ibv_post_send: QP 0x%x: %u of %u places are taken, and none of these "
+			 "requests is signalled (a place is free once the completion of its "
+			 "request, or of a later one, was polled)",
+			 qp->ibv.qp_num, taken, sq->max_wr);
+	else
+		log_warn("ibv_post_send: QP 0x%x: %u of %u places are taken; %u requests are under "
+			 "way, %u completions wait in CQ %u (a place is free once the completion "
+			 "of its request, or of a later one, was polled)",
+			 qp->ibv.qp_num, taken, sq->max_wr, sq_end(sq) - sq->acked,
+			 cq_count_for(qp->send_cq, &qp->freed.sends), qp->send_cq->handle);
+}
+
+bool sq_find_room(struct qp *qp, uint32_t count)
+{
+	struct send_queue *sq = &qp->sq;
+	uint32_t taken = places_taken_by_sends(&qp->freed.sends, sq_end(sq));
+
+	if (places_suffice(taken, sq->max_wr, count)) {
+		sq->room = sq_end(sq) + sq->max_wr - taken;
+		return true;
+	}
+	if (!sq->said_full)
+		say_full(qp, taken);
+	sq->said_full = true;
+	return false;
+}
 
 /* Copies the payload into the WQE. 0 or ENOMEM. */
 static int fill_inline(const struct qp *qp, struct send_wqe *wqe, const struct ibv_sge *sge, int n)
@@ -387,7 +432,7 @@ static __attribute__((noinline)) int fill_lacked(const struct qp *qp, const stru
 static inline __attribute__((always_inline)) int
 sq_fill(struct qp *qp, const struct ibv_send_wr *wr, enum ibv_mw_type type) REQUIRES(qp->lock)
 {
-	if (unlikely(sq_end(&qp->sq) - qp->sq.acked >= qp->sq.max_wr))
+	if (unlikely(!sq_has_room(qp, 1)))
 		return ENOMEM;
 	if (unlikely((unsigned int)wr->opcode >= 32 || !(BIT(wr->opcode) & opcodes_of[qp->type])))
 		return fill_lacked(qp, wr);

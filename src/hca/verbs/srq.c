@@ -65,6 +65,107 @@ static int register_srq(struct srq *srq, struct context *context, uint32_t max_w
 	return -err;
 }
 
+/* ------------------------------------------------------------------ places */
+
+/* What one CQ has freed. Several CQs may be polled at once, each under its own lock, and a common
+ * count would need an atomic addition for each completion. */
+struct srq_places {
+	uint8_t before[CACHE_LINE];
+	struct places places;
+	uint8_t behind[CACHE_LINE];
+	struct list node;    /* srq.places */
+	const struct cq *cq; /* which exists as long as there are users */
+	uint32_t users;	     /* QPs that complete there; the SRQ, if the CQ is its own */
+};
+
+struct places *srq_use_places(struct srq *srq, struct cq *cq)
+{
+	struct srq_places *found = NULL, *fresh = calloc(1, sizeof(*fresh));
+
+	lock_take(&srq->lock);
+	list_for_each(node, &srq->places) {
+		struct srq_places *p = container_of(node, struct srq_places, node);
+
+		if (p->cq == cq)
+			found = p;
+	}
+	if (!found && fresh) {
+		found = fresh;
+		fresh = NULL;
+		found->cq = cq;
+		list_add_tail(&srq->places, &found->node);
+	}
+	if (found)
+		found->users++;
+	lock_give(&srq->lock);
+	free(fresh);
+	return found ? &found->places : NULL;
+}
+
+void srq_leave_places(struct srq *srq, struct places *places)
+{
+	struct srq_places *p = container_of(places, struct srq_places, places);
+
+	lock_take(&srq->lock);
+	bool last = !--p->users;
+
+	if (last) {
+		list_del(&p->node);
+		srq->freed_before += places_freed(places);
+	}
+	lock_give(&srq->lock);
+	if (last)
+		free(p);
+}
+
+static uint32_t srq_freed(struct srq *srq) REQUIRES(srq->lock)
+{
+	uint32_t freed = srq->freed_before;
+
+	list_for_each(node, &srq->places)
+		freed += places_freed(&container_of(node, struct srq_places, node)->places);
+	return freed;
+}
+
+static bool srq_find_room(struct recv_queue *rq)
+{
+	struct srq *srq = container_of(rq, struct srq, rq);
+
+	lock_assert_held(&srq->lock);
+	uint32_t freed = srq_freed(srq);
+
+	if (places_suffice(rq->head - freed, rq->max_wr, 1)) {
+		rq->room = freed + rq->max_wr;
+		return true;
+	}
+	if (!rq->said_full)
+		log_warn("ibv_post_srq_recv: SRQ %u: %u of %u places are taken; %u receives wait "
+			 "for messages (a place is free once its completion was polled)",
+			 srq->handle, rq->head - freed, rq->max_wr, rq->head - rq->tail);
+	rq->said_full = true;
+	return false;
+}
+
+/* ------------------------------------------------------------------ making */
+
+/* The SRQ has ended, or was never there. */
+static void srq_free(struct srq *srq)
+{
+	lock_assume_alone(&srq->lock);
+	rq_free(&srq->rq);
+	tags_end(srq->tags);
+	free(srq);
+}
+
+/* The SRQ's completions free nothing any more. */
+static void srq_end_places(struct srq *srq)
+{
+	if (!srq->own_places)
+		return;
+	cq_forget_places(srq->cq, srq->own_places);
+	srq_leave_places(srq, srq->own_places);
+}
+
 /* `xrcd`, `cq` and `tags`: as in struct srq; `tags` are the new SRQ's, also when it fails. */
 static struct ibv_srq *srq_make(struct ibv_pd *pd, const struct ibv_srq_init_attr *init,
 				struct xrcd *xrcd, struct cq *cq, struct tags *tags)
@@ -85,14 +186,19 @@ static struct ibv_srq *srq_make(struct ibv_pd *pd, const struct ibv_srq_init_att
 	srq->xrcd = xrcd;
 	srq->cq = cq;
 	srq->tags = tags;
+	list_init(&srq->places);
+	srq->freed_before = RECV_QUEUE_START;
 	max_sge = max_sge ? max_sge : 1;
 	err = rq_init(&srq->rq, max_wr, max_sge, pd, QUEUE_SRQ);
+	if (!err && cq) {
+		srq->own_places = srq_use_places(srq, cq);
+		err = srq->own_places ? 0 : ENOMEM;
+	}
 	if (!err)
 		err = register_srq(srq, context, max_wr, max_sge);
 	if (err) {
-		rq_free(&srq->rq);
-		tags_end(tags);
-		free(srq);
+		srq_end_places(srq);
+		srq_free(srq);
 		errno = err;
 		return NULL;
 	}
@@ -182,13 +288,18 @@ struct ibv_srq *srq_create_xrc(struct ibv_srq_init_attr_ex *init)
 }
 
 /* Moves the posted receives into *ring, which becomes the SRQ's; *ring becomes the old one. EINVAL:
- * they don't fit. */
+ * it has fewer places than are taken. */
 static int srq_swap(struct srq *srq, struct recv_queue *ring) REQUIRES(srq->lock)
 {
-	if (srq->rq.head - srq->rq.tail > ring->max_wr)
+	uint32_t freed = srq_freed(srq);
+
+	if (!places_suffice(srq->rq.head - freed, ring->max_wr, 0))
 		return EINVAL;
-	for (; srq->rq.tail != srq->rq.head; srq->rq.tail++)
-		memcpy(rq_at(ring, ring->head++), rq_at(&srq->rq, srq->rq.tail), srq->rq.stride);
+	for (uint32_t i = srq->rq.tail; i != srq->rq.head; i++)
+		memcpy(rq_at(ring, i), rq_at(&srq->rq, i), srq->rq.stride);
+	ring->head = srq->rq.head;
+	ring->tail = srq->rq.tail;
+	ring->room = freed + ring->max_wr;
 	struct recv_queue old = srq->rq;
 
 	ring->used = old.used;
@@ -271,6 +382,7 @@ int srq_destroy(struct ibv_srq *ibv)
 	books_leave(context->hca);
 	if (err)
 		return err;
+	srq_end_places(srq);
 	if (srq->cq)
 		atomic_fetch_sub(&srq->cq->users, 1);
 	event_queue_forget(&context->async, srq);
@@ -280,11 +392,8 @@ int srq_destroy(struct ibv_srq *ibv)
 	pthread_mutex_unlock(&ibv->mutex);
 	pthread_mutex_destroy(&ibv->mutex);
 	pthread_cond_destroy(&ibv->cond);
-	lock_assume_alone(&srq->lock);
-	rq_free(&srq->rq);
-	tags_end(srq->tags);
 	pd_use(ibv->pd, -1);
-	free(srq);
+	srq_free(srq);
 	return 0;
 }
 
@@ -313,7 +422,7 @@ int srq_post(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **b
 	struct srq *srq = srq_of(ibv);
 
 	lock_take(&srq->lock);
-	int err = rq_add(&srq->rq, wr, bad);
+	int err = rq_add(&srq->rq, wr, bad, srq_find_room);
 
 	lock_give(&srq->lock);
 	if (unlikely(atomic_load(&srq->has_waiters)))
@@ -383,15 +492,12 @@ uint64_t srq_take_ordinary(struct srq *srq, const struct hca *hca, uint32_t leng
 	return at;
 }
 
-bool srq_give_back(struct srq *srq, const struct recv_wqe *wqe)
+void srq_give_back(struct srq *srq, const struct recv_wqe *wqe)
 {
 	lock_take(&srq->lock);
-	bool room = srq->rq.head - srq->rq.tail <= srq->rq.mask;
-
-	if (room)
-		receive_copy(rq_at(&srq->rq, --srq->rq.tail), wqe);
+	/* It has taken a place all the time, so there is one. */
+	receive_copy(rq_at(&srq->rq, --srq->rq.tail), wqe);
 	lock_give(&srq->lock);
-	return room;
 }
 
 /* ------------------------------------------------------------------ tags */

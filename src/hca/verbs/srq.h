@@ -16,6 +16,7 @@
 #include "hca/verbs/tags.h"
 
 struct cq;
+struct places;
 struct xrcd;
 
 struct hazard_scope;
@@ -26,6 +27,11 @@ struct srq {
 	uint32_t handle;
 	struct lock lock;
 	struct recv_queue rq GUARDED_BY(lock);
+	/* struct srq_places: for each CQ that its receives may complete to, which of its places
+	 * were freed by polling there; and those freed by CQs that aren't among them any more. */
+	struct list places GUARDED_BY(lock);
+	uint32_t freed_before GUARDED_BY(lock);
+	struct places *own_places; /* if it has a CQ of its own: of that one; else NULL */
 	struct list held;
 	uint32_t limit GUARDED_BY(lock); /* 0: not armed */
 	uint32_t pd_id;
@@ -98,8 +104,13 @@ void srq_free_tag(struct srq *srq, struct tag *tag);
 void srq_put_back_tag(struct srq *srq, struct tag *tag);
 void srq_uncount(struct srq *srq);
 
-/* Puts a taken receive back as the next one. False: another receive was posted to its place
- * since. */
-bool srq_give_back(struct srq *srq, const struct recv_wqe *wqe);
+/* Puts a taken receive back as the next one. */
+void srq_give_back(struct srq *srq, const struct recv_wqe *wqe);
+
+/* What polling a completion in this CQ frees of the SRQ. One user more; NULL: there is no memory.
+ */
+struct places *srq_use_places(struct srq *srq, struct cq *cq);
+/* The user ends, and no completion of the CQ is its any more. */
+void srq_leave_places(struct srq *srq, struct places *places);
 
 #endif

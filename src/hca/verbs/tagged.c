@@ -251,6 +251,8 @@ void tagged_complete(struct qp *qp, const struct recv_wqe *wqe, const struct arr
 		cqe.opcode = IBV_WC_TM_NO_TAG;
 	if (is_matched(t->way))
 		srq_free_tag(qp->srq, t->tag);
+	else
+		cqe.places = qp->receives; /* it took an ordinary receive */
 	t->way = TAGGED_NONE;
 	push_tagged(qp, &cqe, arrival->solicited || cqe.status != IBV_WC_SUCCESS);
 }
@@ -271,9 +273,7 @@ void tagged_give_back(struct qp *qp, const struct recv_wqe *wqe)
 	}
 	if (way == TAGGED_UNEXPECTED)
 		srq_uncount(qp->srq);
-	if (!srq_give_back(qp->srq, wqe))
-		log_warn("QP 0x%x: a receive of its SRQ is lost with a message that never ended",
-			 qp->ibv.qp_num);
+	srq_give_back(qp->srq, wqe);
 }
 
 /* ------------------------------------------------------------------ rendezvous */

@@ -21,7 +21,8 @@ static void process_init(uint32_t number)
 	p->slot = number + 1;
 	p->timer_at = UINT64_MAX;
 	p->srq = (struct receive_queue){
-		.shared = true, .head = RECV_QUEUE_START, .tail = RECV_QUEUE_START};
+		.shared = true, .head = RECV_QUEUE_START, .tail = RECV_QUEUE_START,
+		.done = RECV_QUEUE_START, .freed = RECV_QUEUE_START};
 	for (uint32_t i = 0; i < QPS; i++) {
 		struct qp *qp = &p->qp[i];
 

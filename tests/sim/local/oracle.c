@@ -62,6 +62,15 @@ struct life *oracle_life(struct qp *qp)
 	return life;
 }
 
+void oracle_polled(struct qp *qp, uint32_t count)
+{
+	if (sim.in_child || !qp->life)
+		return;
+	qp->life->polled += count;
+	if (qp->life->polled > qp->life->completed)
+		fail("QP 0x%x: more completions are polled than there were", qp->qpn);
+}
+
 struct request *oracle_request(struct qp *qp)
 {
 	struct life *life = qp->life;
@@ -80,6 +89,8 @@ struct request *oracle_request(struct qp *qp)
 			      .block = UINT32_MAX,
 			      .target_block = UINT32_MAX};
 	life->request[life->posted++] = r->number;
+	if (life->posted - life->polled > DEPTH)
+		fail("QP 0x%x: request %u is posted to a full queue", qp->qpn, r->number);
 	totals.requests++;
 	return r;
 }

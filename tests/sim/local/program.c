@@ -178,8 +178,7 @@ static void post_request(struct qp *qp)
 	struct request *r = NULL;
 
 	mutex_take(&qp->lock);
-	if (!qp->exists || !qp->connected || qp->state < IBV_QPS_RTS ||
-	    qp->sq.head - qp->sq.acked >= DEPTH)
+	if (!qp->exists || !qp->connected || qp->state < IBV_QPS_RTS || qp_is_full(qp))
 		goto out;
 	if (rng_chance(&sim.rng, sim.plan.windows) || windows_race(qp)) {
 		windows_post(qp);
@@ -241,7 +240,7 @@ static void post_receive(struct qp *qp)
 		qp_tag_posted(qp);
 	if (!qp->exists || !qp->connected ||
 	    (sim.plan.pair[qp->pair].starves && !oracle_others_quiet(qp->pair)) ||
-	    qp->rq->head - qp->rq->tail + qp->rq->held + qp->rq->back_count >= RECV_DEPTH)
+	    receives_are_full(qp->rq))
 		return;
 	struct block *block = block_take(qp->process, BLOCK_RECEIVE);
 
@@ -373,10 +372,19 @@ static void want_link(struct qp *qp)
 	engine_leave(p);
 }
 
+static void poll_some(const struct task *task)
+{
+	for (uint32_t i = 0; i < QPS; i++)
+		if (mine(task, &task->process->qp[i]))
+			qp_poll(&task->process->qp[i]);
+}
+
 static void act(struct task *task)
 {
 	struct qp *qp = raced_qp(task);
 
+	if (rng_chance(&sim.rng, 400))
+		poll_some(task);
 	if (qp) {
 		post_request(qp);
 		return;
@@ -455,6 +463,7 @@ static void finish(struct task *task)
 				for (uint32_t k = 0; k < 3; k++)
 					post_receive(qp);
 		}
+		poll_some(task);
 		map_again(task->process);
 		pause_for(pause);
 		pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;

@@ -397,10 +397,9 @@ static inline bool is_send(uint8_t opcode)
 struct receive_queue {
 	struct mutex lock; /* an SRQ's */
 	bool shared;
-	uint32_t head, tail, held;
-	struct receive at[2 * RECV_DEPTH];
-	uint32_t back_count; /* SRQ: receives given back, which are taken before the others */
-	struct receive back[RECV_DEPTH];
+	/* Free-running: posted, taken; completed; polled, which frees the place. */
+	uint32_t head, tail, done, freed;
+	struct receive at[RECV_DEPTH];
 	bool waiters[QPS]; /* for an SRQ */
 	uint32_t limit;
 };
@@ -420,6 +419,7 @@ struct qp {
 	struct local_qp lq;
 	struct send_queue sq;
 	uint8_t *sq_space;
+	uint32_t freed; /* requests whose completions were polled */
 	struct receive_queue own_rq, *rq;
 	bool receive_waits; /* world_receive_wait() */
 	/* By which bytes the last receive was taken; UINT32_MAX: not by a SEND's */
@@ -438,6 +438,12 @@ struct qp {
 	uint64_t word;
 	uint32_t partner, pd, rq_psn, receives, told;
 };
+
+/* Whether all places of the send queue, or of the receive queue, are taken. */
+bool qp_is_full(const struct qp *qp);
+bool receives_are_full(const struct receive_queue *rq);
+/* Polls some of the completions of the QP and of its receive queue. */
+void qp_poll(struct qp *qp);
 
 void qp_create(struct qp *qp);
 /* RESET to RTS with a peer of the same generation. */
@@ -535,7 +541,7 @@ struct life {
 	bool over, failed, refused;
 	bool met; /* requester: it has met its peer's QP, in this life: */
 	uint8_t peer_epoch;
-	uint32_t failed_seq, posted, completed, executed;
+	uint32_t failed_seq, posted, completed, polled, executed;
 	uint64_t moved_at;     /* ns: when a piece of a request was last sent or received */
 	uint32_t unreliable;   /* UC: the number after the last request that took effect */
 	uint8_t drain;	       /* enum life_drain */
@@ -568,6 +574,8 @@ struct life *oracle_life(struct qp *qp);
 struct request *oracle_request(struct qp *qp);
 void oracle_fill(uint32_t request, uint32_t from, uint8_t *to, uint32_t length);
 void oracle_completed(struct qp *qp, uint32_t request, enum ibv_wc_status status);
+/* The program has polled that many completions of requests. */
+void oracle_polled(struct qp *qp, uint32_t count);
 void oracle_received(struct qp *qp, uint32_t receive, const struct arrival *arrival,
 		     enum ibv_wc_status status);
 /* The request is sent to, or executed at, this life of the peer's QP. */

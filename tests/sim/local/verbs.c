@@ -67,21 +67,44 @@ void qp_create(struct qp *qp)
 				     .next = SEND_QUEUE_START,
 				     .acked = SEND_QUEUE_START};
 	qp->own_rq = (struct receive_queue){
-		.head = RECV_QUEUE_START, .tail = RECV_QUEUE_START, .limit = RECV_DEPTH};
+		.head = RECV_QUEUE_START, .tail = RECV_QUEUE_START, .done = RECV_QUEUE_START,
+		.freed = RECV_QUEUE_START, .limit = RECV_DEPTH};
 	qp->rq = pair->srq ? &p->srq : &qp->own_rq;
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->told = RECV_QUEUE_START;
+	qp->freed = SEND_QUEUE_START;
 	qp->receive_waits = false;
 	qp_publish(qp);
 	mutex_give(&qp->lock);
 	engine_leave(p);
 }
 
+/* ------------------------------------------------------------------ places */
+
+bool qp_is_full(const struct qp *qp)
+{
+	return qp->sq.head - qp->freed >= DEPTH;
+}
+
+bool receives_are_full(const struct receive_queue *rq)
+{
+	return rq->head - rq->freed >= RECV_DEPTH;
+}
+
+void qp_poll(struct qp *qp)
+{
+	uint32_t count = rng_below(&sim.rng, qp->sq.acked - qp->freed + 1);
+
+	qp->freed += count;
+	oracle_polled(qp, count);
+	qp->rq->freed += rng_below(&sim.rng, qp->rq->done - qp->rq->freed + 1);
+}
+
 /* ------------------------------------------------------------------ receives */
 
 static struct receive *receive_at(struct receive_queue *rq, uint32_t count)
 {
-	return &rq->at[count % (2 * RECV_DEPTH)];
+	return &rq->at[count % RECV_DEPTH];
 }
 
 static void flush_receives(struct qp *qp)
@@ -91,6 +114,7 @@ static void flush_receives(struct qp *qp)
 	while (qp->rq->tail != qp->rq->head) {
 		uint32_t number = (uint32_t)receive_at(qp->rq, qp->rq->tail++)->wqe.wr_id;
 
+		qp->rq->done++;
 		oracle_received(qp, number, NULL, IBV_WC_WR_FLUSH_ERR);
 	}
 }
@@ -111,12 +135,16 @@ static void tell_waiting(struct process *p, struct qp *qp)
 	engine_leave(p);
 }
 
-static void post_shared(struct qp *qp, const struct ibv_sge *sge, uint32_t number)
+static bool post_shared(struct qp *qp, const struct ibv_sge *sge, uint32_t number)
 {
 	struct receive_queue *rq = qp->rq;
 	bool waiters[QPS];
 
 	mutex_take(&rq->lock);
+	if (receives_are_full(rq)) {
+		mutex_give(&rq->lock);
+		return false;
+	}
 	fill_receive(receive_at(rq, rq->head++), sge, number);
 	memcpy(waiters, rq->waiters, sizeof(waiters));
 	memset(rq->waiters, 0, sizeof(rq->waiters));
@@ -124,6 +152,7 @@ static void post_shared(struct qp *qp, const struct ibv_sge *sge, uint32_t numbe
 	for (uint32_t i = 0; i < QPS; i++)
 		if (waiters[i])
 			tell_waiting(qp->process, &qp->process->qp[i]);
+	return true;
 }
 
 bool qp_post_receive(struct qp *qp, const struct ibv_sge *sge, uint32_t number)
@@ -131,15 +160,10 @@ bool qp_post_receive(struct qp *qp, const struct ibv_sge *sge, uint32_t number)
 	struct receive_queue *rq = qp->rq;
 	bool waits;
 
-	if (rq->head - rq->tail + rq->held + rq->back_count >= RECV_DEPTH)
-		return false;
-	if (rq->shared) {
-		post_shared(qp, sge, number);
-		return true;
-	}
+	if (rq->shared)
+		return post_shared(qp, sge, number);
 	mutex_take(&qp->lock);
-	if (qp->state == IBV_QPS_RESET || !qp->exists ||
-	    rq->head - rq->tail + rq->held >= RECV_DEPTH) {
+	if (qp->state == IBV_QPS_RESET || !qp->exists || receives_are_full(rq)) {
 		mutex_give(&qp->lock);
 		return false;
 	}
@@ -235,7 +259,7 @@ bool qp_post(struct qp *qp, const struct send_wqe *wqe)
 {
 	bool posted = false;
 
-	if (qp->state >= IBV_QPS_RTS && qp->sq.head - qp->sq.acked < DEPTH && qp->exists) {
+	if (qp->state >= IBV_QPS_RTS && !qp_is_full(qp) && qp->exists) {
 		struct send_wqe *to = sq_at(&qp->sq, qp->sq.head);
 
 		memcpy(to, wqe, STRIDE);
@@ -406,13 +430,12 @@ static void forget_queues(struct qp *qp)
 	for (; qp->sq.acked != qp->sq.head; qp->sq.acked++)
 		oracle_completed(qp, (uint32_t)sq_at(&qp->sq, qp->sq.acked)->wr_id,
 				 IBV_WC_GENERAL_ERR);
-	qp->sq.head = qp->sq.next = qp->sq.acked = SEND_QUEUE_START;
+	qp->sq.head = qp->sq.next = qp->sq.acked = qp->freed = SEND_QUEUE_START;
 	if (!qp->rq->shared) {
 		while (qp->rq->tail != qp->rq->head)
 			oracle_receive_gone(
 				(uint32_t)receive_at(qp->rq, qp->rq->tail++)->wqe.wr_id);
-		qp->rq->head = qp->rq->tail = RECV_QUEUE_START;
-		qp->rq->held = 0;
+		qp->rq->head = qp->rq->tail = qp->rq->done = qp->rq->freed = RECV_QUEUE_START;
 	}
 	qp->told = RECV_QUEUE_START;
 	qp->receive_waits = false;

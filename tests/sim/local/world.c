@@ -750,13 +750,11 @@ const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *r
 
 	if (rq->shared) {
 		mutex_take(&rq->lock);
-		if (rq->back_count)
-			*room = rq->back[--rq->back_count], wqe = &room->wqe;
-		else if (rq->tail != rq->head)
-			*room = rq->at[rq->tail++ % (2 * RECV_DEPTH)], wqe = &room->wqe;
+		if (rq->tail != rq->head)
+			*room = rq->at[rq->tail++ % RECV_DEPTH], wqe = &room->wqe;
 		mutex_give(&rq->lock);
 	} else if (rq->tail != rq->head) {
-		wqe = &rq->at[rq->tail++ % (2 * RECV_DEPTH)].wqe;
+		wqe = &rq->at[rq->tail++ % RECV_DEPTH].wqe;
 	}
 	qp->starved |= !wqe;
 	qp->head_length = UINT32_MAX;
@@ -773,11 +771,11 @@ enum receive_outcome world_receive_message(struct local_qp *lq, const struct rin
 	struct receive_queue *rq = qp->rq;
 	struct iovec place[LIMIT_SGE];
 
-	if (world_head_bytes(lq) || rng_chance(&sim.rng, 30) || rq->tail == rq->head ||
-	    rq->back_count)
+	if (world_head_bytes(lq) || rng_chance(&sim.rng, 30) || rq->tail == rq->head)
 		return RECEIVE_OTHERWISE;
 	WORLD_MEMORY(memory, lq);
-	const struct receive *next = &rq->at[rq->tail % (2 * RECV_DEPTH)];
+	uint32_t tail = rq->tail;
+	const struct receive *next = &rq->at[tail % RECV_DEPTH];
 
 	if (h->length > next->wqe.length)
 		return RECEIVE_OTHERWISE;
@@ -786,7 +784,7 @@ enum receive_outcome world_receive_message(struct local_qp *lq, const struct rin
 	int count = world_receive_segments(lq, *wqe, h->length, place);
 
 	/* Another QP of the SRQ may have taken it meanwhile. */
-	if (count < 0 || next != &rq->at[rq->tail % (2 * RECV_DEPTH)] || rq->tail == rq->head)
+	if (count < 0 || rq->tail != tail || rq->tail == rq->head)
 		return RECEIVE_OTHERWISE;
 	rq->tail++;
 	totals.short_ways++;
@@ -845,22 +843,21 @@ void world_receive_back(struct local_qp *lq, const struct recv_wqe *wqe)
 	struct receive_queue *rq = qp->rq;
 
 	if (!rq->shared) {
-		if (rq->at[--rq->tail % (2 * RECV_DEPTH)].wqe.wr_id != wqe->wr_id)
+		if (rq->at[--rq->tail % RECV_DEPTH].wqe.wr_id != wqe->wr_id)
 			fail("a receive is given back that isn't the last one taken");
-		rq->held = 0;
 		return;
 	}
 	mutex_take(&rq->lock);
-	if (rq->back_count == RECV_DEPTH)
+	if (rq->head - rq->tail == RECV_DEPTH)
 		fail("more receives are given back than there were");
-	memcpy(&rq->back[rq->back_count++], wqe, sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
+	memcpy(&rq->at[--rq->tail % RECV_DEPTH], wqe,
+	       sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
 	mutex_give(&rq->lock);
 }
 
 void world_receive_keep(struct local_qp *lq)
 {
-	if (!qp_of(lq)->rq->shared)
-		qp_of(lq)->rq->held = 1;
+	(void)lq; /* its place is taken until its completion is polled */
 }
 
 void world_receive_complete(struct local_qp *lq, const struct recv_wqe *wqe,
@@ -868,8 +865,7 @@ void world_receive_complete(struct local_qp *lq, const struct recv_wqe *wqe,
 {
 	struct qp *qp = qp_of(lq);
 
-	if (!qp->rq->shared)
-		qp->rq->held = 0;
+	qp->rq->done++;
 	oracle_received(qp, (uint32_t)wqe->wr_id, arrival, status);
 }
 

@@ -36,7 +36,7 @@ static void completions_come_out_in_order(void **state)
 	uint64_t in = 0, out = 0;
 
 	(void)state;
-	assert_int_equal(cq->ibv.cqe, 5);
+	assert_int_equal(cq->ibv.cqe, 7);
 	for (int round = 0; round < 50; round++) {
 		for (int i = 0; i < 5; i++)
 			assert_true(fake_push(cq, in++));
@@ -280,24 +280,83 @@ static void forget_closes_the_gaps(void **state)
 	fake_close(context);
 }
 
+/* 2^n - 1, as with mlx5 and rxe; so a CQ that a program asks for has always as many as it asked
+ * for. */
+static void sizes_are_rounded_up(void **state)
+{
+	static const uint32_t sizes[][2] = {
+		{1, 1},	    {2, 3},	{3, 3},
+		{4, 7},	    {8, 15},	{16, 31},
+		{255, 255}, {256, 511}, {LIMIT_CQE, LIMIT_CQE},
+	};
+	struct ibv_context *context = fake_open();
+
+	(void)state;
+	for (unsigned int i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		struct cq *cq = fake_cq(context, sizes[i][0], NULL);
+
+		assert_int_equal(cq->ibv.cqe, sizes[i][1]);
+		for (uint32_t n = 0; n < sizes[i][1] && n < 600; n++)
+			assert_true(fake_push(cq, n));
+		if (sizes[i][1] < 600)
+			assert_false(fake_push(cq, 0));
+		end(cq);
+	}
+	fake_close(context);
+}
+
+/* Each completion that is polled frees places: of a request, those up to its own; of a receive,
+ * one. What is forgotten with its QP frees its receives as well. */
+static void polling_frees_places(void **state)
+{
+	struct ibv_context *context = fake_open();
+	struct cq *cq = fake_cq(context, 64, NULL);
+	struct places sends = {65533}, receives = {UINT32_MAX};
+	struct cqe send = {.wr_id = 1, .qp_num = 1, .places = &sends};
+	struct cqe receive = {.opcode = IBV_WC_RECV, .qp_num = 2, .places = &receives};
+	struct ibv_wc wc[8];
+
+	(void)state;
+	for (uint32_t end = 65534; end < 65534 + 9; end += 4) { /* three are not signalled */
+		send.places_end = (uint16_t)end;
+		assert_true(cq_push(cq, &send, false));
+		assert_true(cq_push(cq, &receive, false));
+	}
+	assert_int_equal(places_freed(&sends), 65533);
+	assert_int_equal(cq_count_for(cq, &sends), 3);
+	assert_int_equal(cq_poll(&cq->ibv, 3, wc), 3);
+	assert_int_equal(places_taken_by_sends(&sends, 65542), 4);
+	assert_int_equal(places_freed(&receives), 0);
+	assert_int_equal(cq_count_for(cq, &sends), 1);
+	assert_int_equal(cq_count_for(cq, &receives), 2);
+	cq_forget_qp(cq, 2);
+	assert_int_equal(places_freed(&receives), 2);
+	cq_forget_places(cq, &sends);
+	assert_int_equal(cq_poll(&cq->ibv, 8, wc), 1);
+	assert_int_equal(places_taken_by_sends(&sends, 65542), 4);
+	end(cq);
+	fake_close(context);
+}
+
 static void resize_keeps_the_content(void **state)
 {
 	struct ibv_context *context = fake_open();
-	struct cq *cq = fake_cq(context, 4, NULL);
+	struct cq *cq = fake_cq(context, 3, NULL);
 	struct ibv_wc wc[16];
 
 	(void)state;
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 2; i++)
 		fake_push(cq, 0);
-	assert_int_equal(cq_poll(&cq->ibv, 3, wc), 3);
-	for (int i = 0; i < 4; i++)
+	assert_int_equal(cq_poll(&cq->ibv, 3, wc), 2);
+	for (int i = 0; i < 3; i++)
 		fake_push(cq, i);
 	assert_int_equal(cq_resize(&cq->ibv, 9), 0);
-	assert_int_equal(fakes.resized_to, 9);
-	assert_int_equal(cq->ibv.cqe, 9);
-	for (int i = 4; i < 9; i++)
+	assert_int_equal(fakes.resized_to, 15);
+	assert_int_equal(cq->ibv.cqe, 15);
+	for (int i = 3; i < 9; i++)
 		assert_true(fake_push(cq, i));
-	assert_int_equal(cq_resize(&cq->ibv, 8), EINVAL);
+	assert_int_equal(cq_resize(&cq->ibv, 7), EINVAL);
+	assert_int_equal(cq_resize(&cq->ibv, 8), 0); /* 15 again */
 	assert_int_equal(cq_poll(&cq->ibv, 6, wc), 6);
 	assert_int_equal(cq_resize(&cq->ibv, 3), 0);
 	assert_int_equal(cq_poll(&cq->ibv, 16, wc), 3);
@@ -444,6 +503,8 @@ int main(void)
 		cmocka_unit_test(engine_knows_polls_of_an_armed_cq),
 		cmocka_unit_test(arming_without_channel_owes_nothing),
 		cmocka_unit_test(forget_closes_the_gaps),
+		cmocka_unit_test(sizes_are_rounded_up),
+		cmocka_unit_test(polling_frees_places),
 		cmocka_unit_test(resize_keeps_the_content),
 		cmocka_unit_test(bad_attributes_are_refused),
 		cmocka_unit_test(busy_things_stay),
