@@ -35,6 +35,7 @@
 	X(RANK_RDMACM_DEVICES, "rdmacm.devices")   /* open devices */                             \
 	X(RANK_RDMACM_JOINS, "rdmacm.joins")	   /* multicast joins */                          \
 	X(RANK_RDMACM_CONN, "rdmacm.conn")	   /* the connection to the daemon */             \
+	X(RANK_RDMACM_QPS, "rdmacm.qps")	   /* which QPs are in use for events */          \
 	X(RANK_RDMACM_REGISTRY, "rdmacm.registry") /* ids by number */                            \
 	X(RANK_RDMACM_CHANNELS, "rdmacm.channels") /* who waits on event channels */              \
 	/* libibverbs.so.1 */                                                                     \

@@ -111,7 +111,7 @@ EXPORT int rdma_connect(struct rdma_cm_id *pub, struct rdma_conn_param *conn_par
 		return cm_result(err);
 	body.ece = local_ece(id);
 	id_forget_event(id);
-	id->connected = pub->qp != NULL;
+	qp_note_connection(id);
 	err = cm_call(id->generation, RDMA_USER_CM_CMD_CONNECT, &body, sizeof(body), NULL, 0, NULL);
 	return cm_result(err ? err : id_complete(id));
 }
@@ -126,8 +126,13 @@ static int request_confirm(struct id *id)
 
 int connect_finish(struct id *id)
 {
-	int err = qp_to_rts(id, RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH);
+	struct ibv_qp *qp = id_hold_qp(id);
 
+	if (!qp)
+		return CONNECT_NO_QP;
+	int err = qp_to_rts(id, qp, RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH);
+
+	id_release_qp(id);
 	if (!err)
 		err = request_confirm(id);
 	if (err) {
@@ -153,12 +158,11 @@ static int accept_ready(struct id *id, const struct rdma_conn_param *param)
 {
 	if (id->pub.qp_type == IBV_QPT_UD)
 		return 0;
-	if (param) {
-		int err = take_limits(id, param);
+	int err = param ? take_limits(id, param) : 0;
 
-		if (err)
-			return err;
-	} else {
+	if (err)
+		return err;
+	if (!param) {
 		/* As the request asked, limited by the device. */
 		const struct device *device = id->device;
 
@@ -167,7 +171,13 @@ static int accept_ready(struct id *id, const struct rdma_conn_param *param)
 		if (id->initiator_depth > device->max_initiator_depth)
 			id->initiator_depth = device->max_initiator_depth;
 	}
-	return id->pub.qp ? qp_to_rts(id, id->responder_resources, id->initiator_depth) : 0;
+	struct ibv_qp *qp = id_hold_qp(id);
+
+	if (!qp)
+		return 0;
+	err = qp_to_rts(id, qp, id->responder_resources, id->initiator_depth);
+	id_release_qp(id);
+	return err;
 }
 
 EXPORT int rdma_accept(struct rdma_cm_id *pub, struct rdma_conn_param *conn_param)
@@ -194,7 +204,7 @@ EXPORT int rdma_accept(struct rdma_cm_id *pub, struct rdma_conn_param *conn_para
 	/* The program may pass the event's private data as the answer's, so the event is released
 	 * after that. */
 	id_forget_event(id);
-	id->connected = pub->qp != NULL;
+	qp_note_connection(id);
 	err = cm_call(id->generation, RDMA_USER_CM_CMD_ACCEPT, &body, sizeof(body), NULL, 0, NULL);
 	if (err)
 		goto out_error;

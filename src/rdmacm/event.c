@@ -38,13 +38,13 @@ struct mutex channels_lock = MUTEX_INITIALIZER(RANK_RDMACM_CHANNELS);
 /* The latest channels that ended: a ring. */
 static struct channel *ended[ENDED_KEPT] GUARDED_BY(channels_lock);
 static unsigned int ended_next GUARDED_BY(channels_lock);
-static uint32_t forks; /* changes in a forked child, which has one thread then */
+uint32_t rdmacm_forks;
 
 FORK_KEEP(channels_lock);
 
 static void channels_after_fork_in_child(void)
 {
-	forks++;
+	rdmacm_forks++;
 }
 
 __attribute__((constructor)) static void channels_watch_forks(void)
@@ -55,8 +55,8 @@ __attribute__((constructor)) static void channels_watch_forks(void)
 /* A child has none of its parent's threads. */
 static unsigned int *channel_readers(struct channel *channel) REQUIRES(channels_lock)
 {
-	if (channel->readers_fork != forks) {
-		channel->readers_fork = forks;
+	if (channel->readers_fork != rdmacm_forks) {
+		channel->readers_fork = rdmacm_forks;
 		channel->readers = 0;
 	}
 	return &channel->readers;
@@ -257,10 +257,10 @@ static bool event_take_request(struct event *event, struct id *listener,
 /* False: the connection ended meanwhile, and another event reports that. */
 static bool event_responded(struct event *event, struct id *id)
 {
-	if (!id->pub.qp)
-		return true; /* rdma_establish() */
 	int err = connect_finish(id);
 
+	if (err == CONNECT_NO_QP)
+		return true; /* rdma_establish() */
 	if (err == -EALREADY)
 		return false;
 	event->pub.event = err ? RDMA_CM_EVENT_CONNECT_ERROR : RDMA_CM_EVENT_ESTABLISHED;
@@ -300,8 +300,7 @@ static bool take_id_event(struct event *event, struct id *id, const struct proto
 	case RDMA_CM_EVENT_REJECTED:
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:
-		if (id->connected)
-			qp_to_error(id);
+		qp_of_connection_to_error(id);
 		break;
 	default:
 		break;

@@ -21,15 +21,18 @@ FORK_KEEP(joins_lock);
 
 int join_attach(struct join *join, const struct ibv_ah_attr *group)
 {
-	struct ibv_qp *qp = join->id->pub.qp;
+	if (join->attached || join->flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER)
+		return 0;
+	struct ibv_qp *qp = id_hold_qp(join->id);
 
-	if (join->attached || !qp || join->flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER)
+	if (!qp)
 		return 0;
 	join->gid = group->grh.dgid;
 	join->lid = group->dlid;
 	int err = -ibv_attach_mcast(qp, &join->gid, join->lid);
 
 	join->attached = !err;
+	id_release_qp(join->id);
 	return err;
 }
 

@@ -13,6 +13,68 @@
 #include <stdlib.h>
 
 #include "abi/marshall.h"
+#include "base/fork.h"
+
+/* ------------------------------------------------------------------ who uses a QP */
+
+struct mutex qps_lock = MUTEX_INITIALIZER(RANK_RDMACM_QPS);
+static pthread_cond_t qp_released = PTHREAD_COND_INITIALIZER;
+
+FORK_KEEP(qps_lock);
+
+/* A child has none of its parent's threads. */
+static unsigned int *qp_users(struct id *id) REQUIRES(qps_lock)
+{
+	if (id->qp_users_fork != rdmacm_forks) {
+		id->qp_users_fork = rdmacm_forks;
+		id->qp_users = 0;
+	}
+	return &id->qp_users;
+}
+
+static struct ibv_qp *hold_locked(struct id *id) REQUIRES(qps_lock)
+{
+	struct ibv_qp *qp = id->qp_ends ? NULL : id->pub.qp;
+
+	if (qp)
+		++*qp_users(id);
+	return qp;
+}
+
+struct ibv_qp *id_hold_qp(struct id *id)
+{
+	mutex_take(&qps_lock);
+	struct ibv_qp *qp = hold_locked(id);
+
+	mutex_give(&qps_lock);
+	return qp;
+}
+
+void id_release_qp(struct id *id)
+{
+	mutex_take(&qps_lock);
+	--*qp_users(id);
+	pthread_cond_broadcast(&qp_released);
+	mutex_give(&qps_lock);
+}
+
+static void qp_wait_for_users(struct id *id)
+{
+	mutex_take(&qps_lock);
+	id->qp_ends = true;
+	while (*qp_users(id))
+		mutex_wait(&qps_lock, &qp_released);
+	mutex_give(&qps_lock);
+}
+
+/* NULL: the QP has ended. */
+static void qp_set(struct id *id, struct ibv_qp *qp)
+{
+	mutex_take(&qps_lock);
+	id->pub.qp = qp;
+	id->connected = id->qp_ends = false;
+	mutex_give(&qps_lock);
+}
 
 /* ------------------------------------------------------------------ states */
 
@@ -101,12 +163,13 @@ int qp_to_init(struct id *id, struct ibv_qp *qp)
 	return err || id->pub.qp_type != IBV_QPT_UD ? err : datagrams_ready(qp);
 }
 
-int qp_to_rts(struct id *id, uint8_t responder_resources, uint8_t initiator_depth)
+int qp_to_rts(struct id *id, struct ibv_qp *qp, uint8_t responder_resources,
+	      uint8_t initiator_depth)
 {
 	struct ibv_qp_attr attr;
 	int mask;
 	/* The access rights depend on what was negotiated since the QP was made. */
-	int err = id_move_qp(id, id->pub.qp, IBV_QPS_INIT);
+	int err = id_move_qp(id, qp, IBV_QPS_INIT);
 
 	if (!err)
 		err = state_attr(id, IBV_QPS_RTR, &attr, &mask);
@@ -114,7 +177,7 @@ int qp_to_rts(struct id *id, uint8_t responder_resources, uint8_t initiator_dept
 		return err;
 	if (responder_resources != RDMA_MAX_RESP_RES && mask & IBV_QP_MAX_DEST_RD_ATOMIC)
 		attr.max_dest_rd_atomic = responder_resources;
-	err = -ibv_modify_qp(id->pub.qp, &attr, mask);
+	err = -ibv_modify_qp(qp, &attr, mask);
 	if (err)
 		return err;
 	err = state_attr(id, IBV_QPS_RTS, &attr, &mask);
@@ -122,16 +185,39 @@ int qp_to_rts(struct id *id, uint8_t responder_resources, uint8_t initiator_dept
 		return err;
 	if (initiator_depth != RDMA_MAX_INIT_DEPTH && mask & IBV_QP_MAX_QP_RD_ATOMIC)
 		attr.max_rd_atomic = initiator_depth;
-	return -ibv_modify_qp(id->pub.qp, &attr, mask);
+	return -ibv_modify_qp(qp, &attr, mask);
+}
+
+static void qp_held_to_error(struct id *id, struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	if (!qp)
+		return;
+	/* A QP in RESET or ERR has nothing to flush. */
+	ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+	id_release_qp(id);
 }
 
 void qp_to_error(struct id *id)
 {
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	qp_held_to_error(id, id_hold_qp(id));
+}
 
-	/* A QP in RESET or ERR has nothing to flush. */
-	if (id->pub.qp)
-		ibv_modify_qp(id->pub.qp, &attr, IBV_QP_STATE);
+void qp_note_connection(struct id *id)
+{
+	mutex_take(&qps_lock);
+	id->connected = id->pub.qp && !id->qp_ends;
+	mutex_give(&qps_lock);
+}
+
+void qp_of_connection_to_error(struct id *id)
+{
+	mutex_take(&qps_lock);
+	struct ibv_qp *qp = id->connected ? hold_locked(id) : NULL;
+
+	mutex_give(&qps_lock);
+	qp_held_to_error(id, qp);
 }
 
 /* ------------------------------------------------------------------ queues */
@@ -276,7 +362,7 @@ static int create_qp(struct id *id, struct ibv_qp_init_attr_ex *attr)
 		goto out_qp;
 	err = joins_take_qp(id, qp);
 	id->pub.pd = pd;
-	id->pub.qp = qp;
+	qp_set(id, qp);
 	if (err)
 		id_destroy_qp(id);
 	return err;
@@ -316,12 +402,12 @@ EXPORT int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
 
 void id_destroy_qp(struct id *id)
 {
+	qp_wait_for_users(id);
 	if (id->pub.qp) {
 		joins_lose_qp(id);
 		ibv_destroy_qp(id->pub.qp);
 	}
-	id->pub.qp = NULL;
-	id->connected = false;
+	qp_set(id, NULL);
 	destroy_cqs(id);
 }
 

@@ -22,7 +22,8 @@
  *
  * Threads and locks: any thread may call anything. `registry_lock` guards the registry and each
  * object's counters; `conn.lock` is held for one round trip; the devices and the lists of joins
- * have locks of their own, and so has the end of an event channel. No two are held together. One
+ * have locks of their own, and so have the end of an event channel and that of a QP
+ * (id_hold_qp()). No two are held together. One
  * id's calls aren't serialized against one another, as in the manual pages: that is the program's
  * part. So the fields of struct id that have no lock are written by the id's own calls and by the
  * thread that handles its event, which the program orders; registry_pass() orders a call before the
@@ -129,7 +130,10 @@ void registry_pass(void);
 
 /* ------------------------------------------------------------------ id.c */
 
-extern struct mutex joins_lock, channels_lock;
+extern struct mutex joins_lock, channels_lock, qps_lock;
+
+/* Changes in a forked child, which has none of its parent's threads. */
+extern uint32_t rdmacm_forks;
 
 struct channel {
 	struct rdma_event_channel pub;
@@ -140,16 +144,23 @@ struct channel {
 };
 
 /*
- * The state of a connection is the daemon's (daemon/cm/cm_id.h). An id has five flags. Each is a
+ * The state of a connection is the daemon's (daemon/cm/cm_id.h). An id has six flags. Each is a
  * fact of another object: the channel; the QP (which the program may not have, or end before the
- * connection); the connection; the program's options; a look-up of addresses. No lock guards them:
- * see the head of this file. flag         set by                               cleared by sync
- * id_create(), id_migrate(): the       id_migrate() to the program's channel channel is the id's
- * own connected    rdma_connect(), rdma_accept(), if    the same without a QP; id_destroy_qp() the
- * id has a QP established  take_id_event(), by the thread that  rdma_disconnect(), which then needs
- * no handles the event; atomic, since     answer another may disconnect meanwhile ece_set
- * rdma_set_local_ece()                 never resolving    rdma_resolve_addrinfo(); atomic
- * rdma_query_addrinfo(), when it takes the result; a look-up that fails
+ * connection); the connection; the program's options; a look-up of addresses. Where no lock guards
+ * them see the head of this file.
+ *
+ *   flag        | set by                           | cleared by
+ *   ------------+----------------------------------+------------------------------------------
+ *   sync        | id_create(), id_migrate(): the   | id_migrate() to the program's channel
+ *               | channel is the id's own          |
+ *   connected   | rdma_connect(), rdma_accept(),   | the same without a QP; id_destroy_qp()
+ *               | if the id has a QP               |
+ *   qp_ends     | id_destroy_qp() when it begins   | the same when the QP has ended
+ *   established | take_id_event(), by the thread   | rdma_disconnect(), which then needs no
+ *               | that handles the event; atomic   | answer; another thread may disconnect
+ *   ece_set     | rdma_set_local_ece()             | never
+ *   resolving   | rdma_resolve_addrinfo(); atomic  | rdma_query_addrinfo(), when it takes the
+ *               |                                  | result; a look-up that fails
  */
 struct id {
 	struct rdma_cm_id pub;
@@ -157,12 +168,18 @@ struct id {
 	uint32_t handle, generation;
 	struct device *device;
 	/* Facts, each of another object, that change independently: see above. */
-	bool sync;	  /* the channel is the id's own */
-	bool connected;	  /* accept() or connect() moved the QP: an error ends it */
+	bool sync; /* the channel is the id's own */
+	/* accept() or connect() moved the QP: an error ends it. */
+	bool connected GUARDED_BY(qps_lock);
 	bool established; /* atomic: the event said so, and the program hasn't disconnected */
 	uint8_t initiator_depth, responder_resources;
 	struct rdma_ucm_ece local_ece, remote_ece;
-	bool ece_set;	/* local_ece is the program's; else it is taken from the QP */
+	bool ece_set; /* local_ece is the program's; else it is taken from the QP */
+	/* The thread that handles an event uses the QP (id_hold_qp()), and another one may end it
+	 * meanwhile, which waits then. */
+	unsigned int qp_users GUARDED_BY(qps_lock);
+	uint32_t qp_users_fork GUARDED_BY(qps_lock); /* the process whose threads these are */
+	bool qp_ends GUARDED_BY(qps_lock);	     /* id_destroy_qp() has begun: no new user */
 	uint32_t known; /* enum proto_cm_known: which attributes came with an event */
 	struct ib_uverbs_qp_attr init, rtr, rts;
 	struct list joins GUARDED_BY(joins_lock); /* of struct join */
@@ -222,10 +239,24 @@ void id_forget_event(struct id *id);
 /* Stores attributes for the QP's next states that came with an event. */
 void qp_learn(struct id *id, const struct proto_cm_event *event);
 int qp_to_init(struct id *id, struct ibv_qp *qp);
+/*
+ * The id's QP, which exists until id_release_qp(); NULL: it has none, or it ends. Programs destroy
+ * a QP (rdma_destroy_qp()) while another thread of theirs handles an event of the same id, for
+ * example the answer to rdma_connect(), which moves the QP on.
+ */
+struct ibv_qp *id_hold_qp(struct id *id);
+void id_release_qp(struct id *id);
 /* Moves the QP to RTS. RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH keep the daemon's values. 0 or
  * -errno. */
-int qp_to_rts(struct id *id, uint8_t responder_resources, uint8_t initiator_depth);
+int qp_to_rts(struct id *id, struct ibv_qp *qp, uint8_t responder_resources,
+	      uint8_t initiator_depth);
 void qp_to_error(struct id *id);
+/* connect() or accept() is about to be asked for: whether the id has a QP that an error then ends.
+ */
+void qp_note_connection(struct id *id);
+/* The connection is over: its QP, if qp_note_connection() found one, goes to ERR. */
+void qp_of_connection_to_error(struct id *id);
+/* Waits until no event's handler uses the QP. */
 void id_destroy_qp(struct id *id);
 
 /* private.c: creates a CQ for one QP only (abi/private.h); beside another libibverbs an ordinary
@@ -238,8 +269,10 @@ bool private_context_removed(struct ibv_context *context);
 
 /* ------------------------------------------------------------------ connect.c */
 
+enum { CONNECT_NO_QP = 1 };
 /* Active side, after the peer accepted: moves the QP on and confirms. -EALREADY: the connection has
- * ended, and its last event follows. */
+ * ended, and its last event follows. CONNECT_NO_QP: the program moves its own QP on, or has
+ * destroyed the id's. */
 int connect_finish(struct id *id);
 
 /* ------------------------------------------------------------------ event.c */

@@ -164,6 +164,12 @@ def groups_and_qps(stage):
     stage.run(os.path.join(BUILD, "tests", "e2e", "cm_groups"), address(stage), seconds=30)
 
 
+def qps_end_meanwhile(stage):
+    """QPs are destroyed while another thread handles their ids' events."""
+    stage.run(os.path.join(BUILD, "tests", "e2e", "cm_destroy_qp"), address(stage),
+              2000 if FULL else 400, seconds=120)
+
+
 def gids(stage):
     """Addresses of the family AF_IB on Ethernet."""
     stage.run(os.path.join(BUILD, "tests", "e2e", "cm_gids"), address(stage), seconds=30)
@@ -317,6 +323,7 @@ def connections(suite, stage):
     suite.case("a port that is taken", taken, stage)
     suite.case("a channel that ends while it is used", channel_ends, stage)
     suite.case("a group that outlives a QP", groups_and_qps, stage)
+    suite.case("QPs that end while their events are handled", qps_end_meanwhile, stage)
     suite.case("GIDs instead of IP addresses", gids, stage)
     suite.case("options and SRQs", options_and_srqs, stage)
     suite.case("an address of nobody's", no_device, stage)
