@@ -27,9 +27,10 @@ static uint64_t counters_wire_value(const json_t *counters, const char *name)
 static uint64_t dropped_of(const json_t *counters)
 {
 	static const char *const names[] = {
-		"bad_icrc",	   "too_short",	    "too_long",	  "bad_version", "bad_opcode",
-		"bad_payload",	   "no_such_qp",    "other_host", "other_pkey",	 "other_qkey",
-		"other_transport", "not_receiving", "stale",	  "no_receive",	 "short_receive"};
+		"bad_icrc",	 "too_short",	"too_long",   "bad_version",
+		"bad_opcode",	 "bad_payload", "no_such_qp", "other_host",
+		"other_pkey",	 "other_qkey",	"forged",     "other_transport",
+		"not_receiving", "stale",	"no_receive", "short_receive"};
 	uint64_t sum = 0;
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -122,6 +123,8 @@ static const struct sentence sentences[] = {
 	 "came with a payload that their opcode has none of, or wrong padding", PACKETS},
 	{"wire", "no_such_qp", "came for a QP that doesn't exist (any more)", PACKETS},
 	{"wire", "other_host", "came for a QP that is connected to another address", PACKETS},
+	{"wire", "forged", "came with an address of this host, but not from the process they named",
+	 PACKETS},
 	{"wire", "other_pkey", "came with another P_Key", PACKETS},
 	{"wire", "other_qkey", "came with another Q_Key than their QP's", PACKETS},
 	{"wire", "other_transport", "came for a QP of another type", PACKETS},

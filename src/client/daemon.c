@@ -268,6 +268,11 @@ int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int 
 	return err;
 }
 
+int daemon_source(struct daemon_conn *conn, int fd)
+{
+	return conn_exchange(conn, PROTO_SOURCE, NULL, 0, &fd, 1, NULL, 0, NULL);
+}
+
 int daemon_link(struct daemon_conn *conn, uint32_t slot)
 {
 	const struct proto_link body = {.slot = slot};

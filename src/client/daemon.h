@@ -62,6 +62,10 @@ int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int 
 		  int doorbell_fd, int regions_fd, int park, struct proto_attach_resp *resp,
 		  int *event_fd, struct daemon_wire *wire);
 
+/* Names the source port of packets to this host, to which the UDP socket `fd` is bound; it stays
+ * the caller's. -EINVAL: the daemon doesn't accept the socket. */
+int daemon_source(struct daemon_conn *conn, int fd);
+
 /* Requests a link to `slot`, which arrives as an event. -ENOENT: the slot is free; -EALREADY: the
  * event was sent already. */
 int daemon_link(struct daemon_conn *conn, uint32_t slot);

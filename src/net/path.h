@@ -13,6 +13,7 @@ struct net_path {
 	uint32_t ifindex;    /* for link-local addresses and groups */
 	uint8_t hop_limit;   /* 0: the host's default */
 	uint8_t traffic_class;
+	bool near;	    /* packets (also) go to this host: they leave by sender.near_port */
 	bool flush_doubled; /* FLUSH is sent with Soft-RoCE's ICRC, see wire/icrc.h */
 	bool one_by_one; /* the path doesn't support UDP_SEGMENT: a burst failed; never cleared */
 	int16_t socket;	 /* index of the sender's socket; -1: none yet */

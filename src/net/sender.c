@@ -78,18 +78,23 @@ void net_sender_fini(struct net_sender *sender)
 	free(sender->buffer);
 }
 
+/* Half of the places are for each family; the last one of each is for packets to this host. */
+enum { PLACES = NET_SOCKETS / 2, PLACE_NEAR = PLACES - 1 };
+
 int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flow_label,
 		  uint32_t local_qpn, uint32_t remote_qpn)
 {
 	uint16_t port = flow_source_port(flow_label ? flow_label
 						    : flow_label_of_qps(local_qpn, remote_qpn));
-	bool ipv4 = ip_is_v4(path->ip.source);
-	/* Half of the places are for each family. */
-	unsigned int i = port % (NET_SOCKETS / 2) + (ipv4 ? 0 : NET_SOCKETS / 2);
+	bool near = path->near && sender->near_port;
+	unsigned int i =
+		(near ? PLACE_NEAR : port % PLACE_NEAR) + (ip_is_v4(path->ip.source) ? 0 : PLACES);
 	struct net_socket *s = &sender->socket[i].socket;
 
 	if (s->fd < 0) {
-		int err = net_socket_open(s, path, port, sender->echo);
+		unsigned int flags =
+			(sender->echo ? NET_SOCKET_ECHO : 0) | (near ? NET_SOCKET_SHARED : 0);
+		int err = net_socket_open(s, path, near ? sender->near_port : port, flags);
 
 		if (err)
 			return err;
@@ -98,6 +103,22 @@ int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flo
 	path->ip.source_port = s->port;
 	path->ip.destination_port = WIRE_PORT;
 	return 0;
+}
+
+bool net_sender_has(const struct net_sender *sender, const struct icrc_path *path)
+{
+	static const uint8_t any[16];
+
+	for (unsigned int i = 0; i < NET_SOCKETS; i++) {
+		const struct net_socket *s = &sender->socket[i].socket;
+
+		if (s->fd >= 0 && s->port == path->source_port &&
+		    s->ipv4 == ip_is_v4(path->source) &&
+		    (!memcmp(s->source, any, sizeof(any)) ||
+		     !memcmp(s->source, path->source, sizeof(any))))
+			return true;
+	}
+	return false;
 }
 
 /* ------------------------------------------------------------------ sending */

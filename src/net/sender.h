@@ -77,6 +77,9 @@ struct net_calls {
 struct net_sender {
 	struct net_queue socket[NET_SOCKETS];
 	bool echo; /* packets to groups are looped back to this host; set before the first path */
+	/* The source port of packets to this host, see net_path.near; set before the first path. 0:
+	 * there is none. */
+	uint16_t near_port;
 	uint8_t *buffer;
 	struct net_path *path; /* of the burst */
 	uint32_t end;	       /* of the burst in the buffer */
@@ -113,6 +116,9 @@ void net_sender_leave(struct net_sender *sender);
  */
 int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flow_label,
 		  uint32_t local_qpn, uint32_t remote_qpn);
+
+/* Whether one of the sender's sockets has the source address and port. */
+bool net_sender_has(const struct net_sender *sender, const struct icrc_path *path);
 
 void net_begin(struct net_sender *sender, struct net_path *path);
 /* Whether the next packet begins a burst, as far as this is known before the packet is written. */

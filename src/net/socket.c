@@ -24,8 +24,9 @@ static int sender_set_option(int fd, int level, int option, int value)
 	return setsockopt(fd, level, option, &value, sizeof(value));
 }
 
-static int socket_options(int fd, bool ipv4, bool echo)
+static int socket_options(int fd, bool ipv4, unsigned int flags)
 {
+	int echo = !!(flags & NET_SOCKET_ECHO);
 	/* No fragmentation: RoCE forbids it, and only with this option is the identification 0. */
 	int err = ipv4 ? sender_set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
 		       : sender_set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
@@ -35,6 +36,8 @@ static int socket_options(int fd, bool ipv4, bool echo)
 	if (!err)
 		err = ipv4 ? sender_set_option(fd, IPPROTO_IP, IP_MULTICAST_LOOP, echo)
 			   : sender_set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, echo);
+	if (!err && flags & NET_SOCKET_SHARED)
+		err = sender_set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1);
 	if (err)
 		return -errno;
 	sender_set_option(fd, SOL_SOCKET, SO_SNDBUF, SEND_BUFFER);
@@ -52,12 +55,12 @@ static int bind_socket_to(int fd, const uint8_t source[16], uint16_t port, int f
 	return bind(fd, (struct sockaddr *)&at, size) < 0 ? -errno : 0;
 }
 
-/* Binds to the port, or to any port if that is taken. */
-static int bind_near(int fd, const uint8_t source[16], uint16_t port, int family)
+/* Binds to the port, or to any port if that is taken and not `fixed`. */
+static int bind_near(int fd, const uint8_t source[16], uint16_t port, bool fixed, int family)
 {
 	int err = bind_socket_to(fd, source, port, family);
 
-	return err == -EADDRINUSE && port ? bind_socket_to(fd, source, 0, family) : err;
+	return err == -EADDRINUSE && port && !fixed ? bind_socket_to(fd, source, 0, family) : err;
 }
 
 /* Whether sends from this address, to this one, have no interface to name. */
@@ -68,18 +71,19 @@ static bool is_plain(const uint8_t source[16], const uint8_t destination[16])
 }
 
 /* Binds to the path's source address where sends needn't name an interface, else to none. */
-static int socket_bind(int fd, struct net_socket *s, const struct net_path *path, uint16_t port)
+static int socket_bind(int fd, struct net_socket *s, const struct net_path *path, uint16_t port,
+		       bool fixed)
 {
 	static const uint8_t any[2][16] = {{0}, {[10] = 0xff, 0xff}};
 	int family = s->ipv4 ? AF_INET : AF_INET6, err = -EADDRNOTAVAIL;
 
 	memset(s->source, 0, sizeof(s->source));
 	if (is_plain(path->ip.source, path->ip.destination))
-		err = bind_near(fd, path->ip.source, port, family);
+		err = bind_near(fd, path->ip.source, port, fixed, family);
 	if (!err)
 		memcpy(s->source, path->ip.source, sizeof(s->source));
 	else /* also an address that isn't the host's yet, or any more */
-		err = bind_near(fd, any[s->ipv4], port, family);
+		err = bind_near(fd, any[s->ipv4], port, fixed, family);
 	return err;
 }
 
@@ -109,7 +113,8 @@ static uint8_t usual_hop_limit(int fd, bool ipv4, uint8_t wanted)
 	return 0;
 }
 
-int net_socket_open(struct net_socket *s, const struct net_path *path, uint16_t port, bool echo)
+int net_socket_open(struct net_socket *s, const struct net_path *path, uint16_t port,
+		    unsigned int flags)
 {
 	bool ipv4 = ip_is_v4(path->ip.source);
 	int fd = socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -117,10 +122,10 @@ int net_socket_open(struct net_socket *s, const struct net_path *path, uint16_t 
 	if (fd < 0)
 		return -errno;
 	*s = (struct net_socket){.fd = -1, .ipv4 = ipv4};
-	int err = socket_options(fd, ipv4, echo);
+	int err = socket_options(fd, ipv4, flags);
 
 	if (!err)
-		err = socket_bind(fd, s, path, port);
+		err = socket_bind(fd, s, path, port, flags & NET_SOCKET_SHARED);
 	if (!err)
 		err = sender_bound_port(fd, &s->port);
 	if (err) {

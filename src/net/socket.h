@@ -35,9 +35,15 @@ struct net_socket {
 	bool ipv4;
 };
 
+enum net_socket_flag {
+	NET_SOCKET_ECHO = 1,   /* packets to groups are looped back to this host */
+	NET_SOCKET_SHARED = 2, /* `port`, which other sockets of this user have, and no other */
+};
+
 /* Opens a socket for the path's addresses and hop limit: bound to `port`, or to any port if that
- * is taken. `echo`: packets to groups are looped back to this host. 0 or -errno. */
-int net_socket_open(struct net_socket *s, const struct net_path *path, uint16_t port, bool echo);
+ * is taken. 0 or -errno. */
+int net_socket_open(struct net_socket *s, const struct net_path *path, uint16_t port,
+		    unsigned int flags);
 void net_socket_close(struct net_socket *s);
 
 /* Sends `size` bytes at `at` in one call, cut into segments of `segment` bytes unless that is 0.

@@ -31,7 +31,7 @@
 #include <rdma/ib_user_verbs.h>
 #include <stdint.h>
 
-#define PROTO_ABI 6u
+#define PROTO_ABI 7u
 #define PROTO_MAX_MESSAGE 4096u /* bytes of a request or a reply */
 #define PROTO_MAX_FDS 4u
 
@@ -71,6 +71,7 @@ enum proto_command {
 	PROTO_XRC_RETURNS = 0x93, /* context: struct proto_xrc_returns, a process that returns */
 	PROTO_XRC_MEMORY = 0x94,  /* process connection: no body; with the memory file that the
 				     process's user shares (shm/xrc_shared.h) */
+	PROTO_SOURCE = 0x97,	  /* process connection: no body; fd: see below */
 	PROTO_XRC_SOCKET = 0x95,  /* process connection: struct proto_xrc_socket */
 	PROTO_XRC_MEMORY_RETURNS = 0x96, /* process connection, a process that returns: no body,
 					    with the file that PROTO_XRC_MEMORY gave */
@@ -133,6 +134,8 @@ enum proto_attach_flag {
 	/* Don't enforce RLIMIT_MEMLOCK on this process. Only a daemon of the same user complies. */
 	PROTO_ATTACH_NO_MEMLOCK = 1,
 	PROTO_ATTACH_RETURN = 2, /* -ESTALE: the daemon doesn't know the process */
+	/* The slot's UDP socket takes what this host sends, too (PROTO_SOURCE). */
+	PROTO_ATTACH_LOOPS = 4,
 };
 
 /*
@@ -155,6 +158,14 @@ enum proto_wire {
 	PROTO_WIRE_PARK = 4,
 	PROTO_GROUPS = 8,
 };
+
+/*
+ * PROTO_SOURCE: the source port of the packets that this process sends to its own host, with a UDP
+ * socket that is bound to the port at any address, and so keeps it from other users' sockets while
+ * the daemon has a copy. Other processes believe that a packet from an address of this host was
+ * sent by this process if it has that port (struct groups.source_port). -EINVAL: no such socket;
+ * -EBUSY: the process has named one.
+ */
 
 /* PROTO_LINK: requests a link to the process at `slot`. The reply says whether that is possible;
  * the link itself arrives as PROTO_EVENT_LINK on both processes' event sockets. -ENOENT: the slot

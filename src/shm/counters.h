@@ -34,6 +34,7 @@
 	/* intact packets that were dropped, by enum roce_drop */                                 \
 	X(DROP_QPN, "wire", "no_such_qp")                                                         \
 	X(DROP_HOST, "wire", "other_host")                                                        \
+	X(DROP_ORIGIN, "wire", "forged")                                                          \
 	X(DROP_PKEY, "wire", "other_pkey")                                                        \
 	X(DROP_QKEY, "wire", "other_qkey")                                                        \
 	X(DROP_TRANSPORT, "wire", "other_transport")                                              \

@@ -3,6 +3,7 @@
 #include "shm/groups.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <string.h>
 
 /* Neither the first half of an IPv6 multicast address (0xff...) nor of a mapped IPv4 one (0). */
@@ -138,6 +139,13 @@ bool groups_is_own(const struct groups *groups, const uint8_t gid[16])
 		    groups_peek(&groups->own[i].word[1]) == key[1])
 			return true;
 	return false;
+}
+
+bool groups_is_loopback(const uint8_t gid[16])
+{
+	const struct in6_addr *address = (const struct in6_addr *)gid;
+
+	return IN6_IS_ADDR_V4MAPPED(address) ? gid[12] == 127 : IN6_IS_ADDR_LOOPBACK(address);
 }
 
 void groups_set_own(struct groups *groups, const uint8_t (*gids)[16], uint32_t count)

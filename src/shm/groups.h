@@ -27,6 +27,10 @@
  * Of each device's port it has the length of the longest datagram (`datagram_bytes`), which follows
  * the interface's MTU: a process reads it as it starts a datagram.
  *
+ * And it has the source port of each slot's packets to its own host, for the processes that send
+ * such packets (PROTO_SOURCE). The daemon sets a port before it answers the process, and clears it
+ * before another socket can be bound to that port.
+ *
  * The file also holds the table of XRC target queue pairs (xrc.h).
  * The flow rules of raw packet queue pairs are in the same file (flows.h).
  *
@@ -75,6 +79,7 @@ struct groups {
 	/* By device: the active MTU, bytes; 0: the daemon hasn't looked at the port yet */
 	_Atomic uint32_t datagram_bytes[GROUPS_DEVICES];
 	_Alignas(4096) struct groups_gid own[GROUPS_OWN];
+	_Alignas(4096) _Atomic uint16_t source_port[LIMIT_SLOTS]; /* 0: the slot sends none */
 	_Alignas(4096) struct groups_gid gid[GROUPS_PLACES];
 	_Alignas(4096) struct groups_slots slots[GROUPS_PLACES];
 	_Alignas(4096) struct xrc_table xrc;
@@ -97,6 +102,9 @@ struct groups_known {
 uint64_t groups_addresses(const struct groups *groups);
 /* Whether the host has this address. */
 bool groups_is_own(const struct groups *groups, const uint8_t gid[16]);
+
+/* Whether the GID is a loopback address, which any host has. */
+bool groups_is_loopback(const uint8_t gid[16]);
 
 /* Daemon only. Sets the addresses of the host, `count` GIDs, and changes the number. GIDs beyond
  * GROUPS_OWN are left out. */

@@ -9,11 +9,12 @@ Counts are exact where nothing else can cause them.
 import json
 import os
 import signal
+import socket
 import subprocess
 
 from lib import (BUILD, PORTS, VERBENA, Stage, Suite, need_programs, poll_until, require, tail)
-from network import own_network
-from strangers import ADDRESS, forge, forge_mad, request, slot_of
+from network import ip, own_network
+from strangers import (ADDRESS, FAR, FAR_CARD, forge, forge_datagram, forge_mad, request, slot_of)
 
 
 def total(stage):
@@ -72,12 +73,9 @@ def strangers(stage):
     forge(slot, index, pkey=0x1234)
     forge(slot, index, size=12)  # a whole BTH, or it would come to nobody
 
-    def of_process():
-        client = next(c for c in stage.clients() if c["pid"] == process.pid)
-        return client["counters"]["wire"]
-    poll_until(lambda: of_process()["packets_in"] == 7, 20)
-    wire, wanted = of_process(), {"packets_in": 7, "no_such_qp": 3, "bad_icrc": 1,
-                                  "not_receiving": 1, "other_pkey": 1, "too_short": 1}
+    poll_until(lambda: of_process(stage, process)["packets_in"] == 7, 20)
+    wire, wanted = of_process(stage, process), {"packets_in": 7, "no_such_qp": 3, "bad_icrc": 1,
+                                                "not_receiving": 1, "other_pkey": 1, "too_short": 1}
     for name, count in wire.items():
         if name != "bytes_in":
             require(count == wanted.get(name, 0), f"{name} is {count}: {wire}")
@@ -126,6 +124,70 @@ def requests(stage):
     server.wait(10)
 
 
+def of_process(stage, process):
+    """What one process has counted on the wire."""
+    client = next(c for c in stage.clients() if c["pid"] == process.pid)
+    return client["counters"]["wire"]
+
+
+def send_from_anywhere(to, payload):
+    """IPv6 lets every program send from an address that isn't its host's."""
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.IPPROTO_IPV6, 78, 1)  # IPV6_FREEBIND
+        sender.bind(("fd09::99", 0))
+        sender.sendto(payload, (to, 4791))
+
+
+def neighbours(stage):
+    """What a program of this host sends by an ordinary socket doesn't even reach a process, or the
+    connection manager, whatever its source address."""
+    port = PORTS.take()
+    process = stage.start("ibv_ud_pingpong", "-g", 0, "-p", port)
+    require(poll_until(lambda: slot_of(stage), 20), tail(process.output()))
+    server = stage.start(os.path.join(BUILD, "tests", "e2e", "cm_probe"), "hear", ADDRESS, port)
+    require(poll_until(lambda: "listening" in server.output(), 20), tail(server.output()))
+    qpn = qpn_of(stage, process)
+    for index in range(3):
+        forge_datagram(qpn, qpn + index, 0x11111111, near=True)
+        forge_mad(request(port, 4720 + index), near=True)
+    bth = bytes([0x04, 0x40, 0xff, 0xff, 0]) + qpn.to_bytes(3, "big") + bytes(8)
+    send_from_anywhere("::1", bth)
+    send_from_anywhere("fd09::1", bth)
+    # Each comes after those before, to the same socket.
+    forge(qpn >> 14, 5000)
+    forge_mad(request(port, 4711))
+    require(poll_until(lambda: of_process(stage, process)["no_such_qp"], 20), "nothing came")
+    require(of_process(stage, process)["packets_in"] == 1, str(of_process(stage, process)))
+    require(poll_until(lambda: "CONNECT_REQUEST" in server.output(), 20), "the listener heard nothing")
+    require(stage.status()["connections"]["received"]["REQ"] == 1, str(stage.status()["connections"]))
+    for ended in (server, process):
+        ended.kill(signal.SIGTERM)
+        ended.wait(10)
+
+
+def claimed(stage):
+    """Processes that reach each other by UDP see who sent a datagram: not from a port of another's."""
+    port = PORTS.take()
+    one = ["ibv_ud_pingpong", "-g", 0, "-p", port, "-n", 10]
+    stage.pair(one, one + ["127.0.0.1"], port)
+    require(not total(stage)["wire"]["forged"], "a process's own datagrams count as forged")
+    process = stage.start("ibv_ud_pingpong", "-g", 0, "-p", PORTS.take())
+    require(poll_until(lambda: slot_of(stage), 20), tail(process.output()))
+    qpn = qpn_of(stage, process)
+    before = stage.status()["connections"]["malformed"]
+    forge_mad(request(port, 4711), near=True)
+    for index in range(3):
+        forge_datagram(qpn, qpn + index, 0x11111111, near=True)
+    forge_datagram(qpn, 0x123456, 0x11111111, near=True)  # of no process
+    require(poll_until(lambda: of_process(stage, process)["packets_in"] == 4, 20), "nothing came")
+    require(of_process(stage, process)["forged"] == 4, str(of_process(stage, process)))
+    require(poll_until(lambda: stage.status()["connections"]["malformed"] == before + 1, 20),
+            "the connection manager believes a request from an address of its host")
+    explained(stage, "4 packets came with an address of this host, but not from the process")
+    process.kill(signal.SIGTERM)
+    process.wait(10)
+
+
 def refused(stage):
     """The host doesn't take packets: which, and why, is said."""
     port = PORTS.take()
@@ -161,14 +223,18 @@ def main():
     """All cases."""
     need_programs("ibv_rc_pingpong", "ip")
     own_network()
+    ip(f"neighbour add {FAR} lladdr {FAR_CARD.hex(':')} dev eth0",
+       "address add fd09::1/64 dev eth0 nodad")
     suite = Suite("counters")
     wire = Stage(idle_ms=3000, VERBENA_CARRIER="wire")
     suite.case("packets", packets, wire)
     suite.case("strangers", strangers, wire)
     suite.case("messages to the connection manager", requests, wire)
+    suite.case("from this host, by UDP", claimed, wire)
     suite.case("refused by the host", refused, wire)
     suite.stage_closed(wire)
     here = Stage(idle_ms=3000)
+    suite.case("from this host", neighbours, here)
     suite.case("waiting within the host", local, here)
     suite.stage_closed(here)
     suite.end()

@@ -399,6 +399,12 @@ int daemon_xrc_memory(struct daemon_conn *conn, int *fd)
 	return -EOPNOTSUPP;
 }
 
+int daemon_source(struct daemon_conn *conn, int fd)
+{
+	(void)conn, (void)fd;
+	return 0;
+}
+
 int daemon_xrc_socket(struct daemon_conn *conn, uint32_t slot, int *fd)
 {
 	(void)conn, (void)slot, (void)fd;

@@ -247,6 +247,7 @@ int cm_service_open(struct server *server)
 	}
 	service->server = server;
 	service->force_wire = carrier && !strcmp(carrier, "wire");
+	server->wire.loops[0] = service->force_wire;
 	list_init(&service->at_home);
 	list_init(&service->held);
 	list_init(&service->nodes);

@@ -38,7 +38,8 @@ static void show_reasons(const char *key, const uint64_t count[CM_REASONS], stru
 
 static uint64_t cm_service_malformed(const struct cm_service *service)
 {
-	uint64_t sum = service->wire.counters.not_mads + service->wire.counters.bad_key;
+	uint64_t sum = service->wire.counters.not_mads + service->wire.counters.bad_key +
+		       service->wire.counters.forged;
 
 	for (unsigned int i = 0; i < CM_MAD_ERRORS; i++)
 		sum += service->cm.counters.malformed[i];

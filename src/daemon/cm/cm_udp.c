@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "daemon/cm/cm_service.h"
 #include "daemon/core/server.h"
+#include "daemon/net/mcast.h"
 #include "daemon/net/slot_socket.h"
 #include "wire/packet.h"
 
@@ -20,6 +21,17 @@ void cm_udp_init(struct cm_udp *wire, struct server *server)
 }
 
 /* ------------------------------------------------------------------ receiving */
+
+/*
+ * Whether a message comes from where it says, as far as this host can tell: one from an address of
+ * this host was sent by this daemon itself, which sends such messages in tests only. Any program
+ * can send to the port, also from these addresses.
+ */
+static bool cm_udp_is_honest(const struct cm_udp *wire, const struct net_from *from)
+{
+	return !mcast_has_address(wire->service->server, from->ip.source) ||
+	       (wire->service->force_wire && net_sender_has(&wire->sender, &from->ip));
+}
 
 /* Returns NULL, or why the packet is dropped. */
 static const char *cm_udp_take(struct cm_udp *wire, const struct packet *packet,
@@ -36,6 +48,10 @@ static const char *cm_udp_take(struct cm_udp *wire, const struct packet *packet,
 	if (packet->qkey != MAD_GSI_QKEY || (packet->pkey & PKEY_MASK) != PKEY_MASK) {
 		wire->counters.bad_key++;
 		return "another P_Key or Q_Key";
+	}
+	if (!cm_udp_is_honest(wire, from)) {
+		wire->counters.forged++;
+		return "from an address of this host, but not from this daemon";
 	}
 	wire->counters.taken++;
 	memcpy(path.local, from->ip.destination, 16);

@@ -27,7 +27,7 @@ struct cm_udp {
 	struct cm_capture capture;
 	uint32_t psn;
 	struct {
-		uint64_t taken, not_mads, bad_key, unsent;
+		uint64_t taken, not_mads, bad_key, forged, unsent;
 	} counters;
 };
 

@@ -21,6 +21,7 @@
 #include "daemon/core/user.h"
 #include "daemon/net/link.h"
 #include "daemon/net/mcast.h"
+#include "daemon/net/slot_source.h"
 #include "daemon/objects/context.h"
 #include "proto/limits.h"
 
@@ -111,8 +112,9 @@ static void give_wire(struct request *request, struct proto_attach_resp *resp)
 {
 	struct server *server = request->conn->server;
 	const struct process *process = request->conn->process;
-	int fd = udp_slots_slot(&server->wire, process->slot, process->user->uid,
-				process->returning);
+	unsigned int flags = (process->returning ? UDP_SLOTS_RETURNING : 0) |
+			     (process->loops ? UDP_SLOTS_LOOPS : 0);
+	int fd = udp_slots_slot(&server->wire, process->slot, process->user->uid, flags);
 
 	if (fd < 0 || !reply_with_copy(request, fd))
 		return;
@@ -146,7 +148,8 @@ int command_attach(struct request *request, void *response)
 			 request->conn->pid, body->abi, PROTO_ABI);
 		return -EPROTONOSUPPORT;
 	}
-	if (body->flags & ~(uint32_t)(PROTO_ATTACH_NO_MEMLOCK | PROTO_ATTACH_RETURN))
+	if (body->flags &
+	    ~(uint32_t)(PROTO_ATTACH_NO_MEMLOCK | PROTO_ATTACH_RETURN | PROTO_ATTACH_LOOPS))
 		return -EINVAL;
 	bool returning = body->flags & PROTO_ATTACH_RETURN;
 	struct conn *conn = request->conn;
@@ -163,6 +166,7 @@ int command_attach(struct request *request, void *response)
 	if (err)
 		return err;
 	conn->watch.stranger = false;
+	conn->process->loops = body->flags & PROTO_ATTACH_LOOPS;
 	if (conn->user->uid == geteuid())
 		conn->process->no_memlock = body->flags & PROTO_ATTACH_NO_MEMLOCK;
 	reply_with(request, event_fd);
@@ -179,6 +183,23 @@ int command_attach(struct request *request, void *response)
 		cm_service_open_udp(conn->server->cm);
 	attach_resume(conn->server);
 	capture_attached(conn->process);
+	return 0;
+}
+
+int command_source(struct request *request, void *response)
+{
+	struct process *process = request->conn->process;
+
+	(void)response;
+	if (process->source >= 0)
+		return -EBUSY;
+	int port = slot_source_port(request->fds[0]);
+
+	if (port < 0)
+		return port;
+	process->source = request->fds[0];
+	request->fds[0] = -1;
+	mcast_source_port(process->server, process->slot, (uint16_t)port);
 	return 0;
 }
 

@@ -17,7 +17,7 @@ typedef int command_fn(struct request *request, void *response);
 command_fn command_list_devices, command_query_device, command_query_port, command_query_gid;
 command_fn command_ex_query_device;
 /* attach.c */
-command_fn command_attach, command_link, command_unlink, command_get_context;
+command_fn command_attach, command_link, command_unlink, command_get_context, command_source;
 /* return.c */
 command_fn command_link_return, command_returned;
 /* pd.c */

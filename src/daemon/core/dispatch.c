@@ -93,6 +93,7 @@ static const struct command commands[] = {
 	[PROTO_XRC_MEMORY_RETURNS] = {command_xrc_memory_returns, .where = ON_RETURN, .fds = 1},
 	[PROTO_ATTACH] = {command_attach, REQUEST(proto_attach), RESPONSE(proto_attach_resp),
 			  .where = ON_NEW, .fds = 4},
+	[PROTO_SOURCE] = {command_source, .where = ON_PROCESS, .fds = 1},
 	[PROTO_LINK] = {command_link, REQUEST(proto_link), .where = ON_PROCESS},
 	[PROTO_UNLINK] = {command_unlink, REQUEST(proto_unlink), .where = ON_PROCESS},
 	[PROTO_DESTROY_CHANNEL] = {command_destroy_channel, REQUEST(proto_handle), .ends = true},

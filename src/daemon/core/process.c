@@ -280,6 +280,7 @@ static void give_numbers(struct process *process)
 	slots->process[process->slot] = NULL;
 	xrc_process_ended(process->server, process->slot);
 	mcast_reach(process->server, process->slot, NULL);
+	mcast_source_port(process->server, process->slot, 0);
 	slots->count--;
 	process->user->processes--;
 	process_slot_done(process->server, process->slot);
@@ -300,6 +301,7 @@ static struct process *process_new(struct conn *conn)
 	process->table = -1;
 	process->doorbell = -1;
 	process->regions = -1;
+	process->source = -1;
 	process->death = (struct watch){.fd = -1, .ready = process_on_death};
 	list_init(&process->contexts);
 	read_comm(process);
@@ -396,6 +398,9 @@ void process_free(struct process *process)
 	closer_close(process->user->uid,
 		     (int[]){process->table, process->doorbell, process->regions}, 3);
 	give_numbers(process);
+	/* Its port is no slot's any more; only now may another program have it. */
+	if (process->source >= 0)
+		closer_close(process->user->uid, &process->source, 1);
 	return_end(process);
 	process->conn->process = NULL;
 	process->conn->kind = CONN_NEW;

@@ -44,6 +44,8 @@ struct process {
 	int table;    /* its published memory: sealed, only the process itself writes it */
 	int doorbell; /* its eventfd */
 	int regions;  /* its regions' file, sealed, for processes of its user; -1: none */
+	int source;   /* a socket at the port that it sends to this host from; -1: none */
+	bool loops;   /* its UDP socket takes what this host sends, as it asked when it attached */
 	struct events events;
 	struct watch death; /* pidfd */
 	struct keys keys;

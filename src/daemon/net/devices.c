@@ -27,8 +27,8 @@ static void devices_refresh(struct devices *devices)
 	}
 	for (uint32_t i = 0; i < devices->count; i++)
 		device_refresh(&devices->device[i], list, (unsigned int)count);
+	mcast_publish_addresses(devices->server, list, (unsigned int)count);
 	free(list);
-	mcast_publish_addresses(devices->server);
 	mcast_refresh(devices->server);
 	cm_service_network_changed(devices->server);
 }

@@ -128,22 +128,48 @@ void mcast_addresses_changed(struct server *server)
 					  memory_order_relaxed); /* odd, so never 0 */
 }
 
-void mcast_publish_addresses(struct server *server)
+struct own_list {
+	uint32_t count;
+	uint8_t gids[GROUPS_OWN][16];
+};
+
+static void own_list_add(struct own_list *own, const struct host_address *entry)
 {
-	static uint8_t gids[GROUPS_OWN][16];
-	uint32_t count = 0;
+	if (!entry || own->count == GROUPS_OWN)
+		return;
+	for (uint32_t i = 0; i < own->count; i++)
+		if (!memcmp(own->gids[i], entry->gid, sizeof(own->gids[i])))
+			return;
+	memcpy(own->gids[own->count++], entry->gid, sizeof(own->gids[0]));
+}
+
+void mcast_publish_addresses(struct server *server, const struct host_address *list,
+			     unsigned int listed)
+{
+	static struct own_list own;
 
 	if (!server->mcast)
 		return;
+	own.count = 0;
 	for (uint32_t d = 0; d < server->devices.count; d++)
-		for (uint32_t i = 0; i < LIMIT_GIDS && count < GROUPS_OWN; i++) {
-			const struct host_address *entry =
-				gids_get(&server->devices.device[d].gids, i);
+		for (uint32_t i = 0; i < LIMIT_GIDS; i++)
+			own_list_add(&own, gids_get(&server->devices.device[d].gids, i));
+	for (unsigned int i = 0; i < listed; i++)
+		own_list_add(&own, &list[i]);
+	groups_set_own(server->mcast->table, (const uint8_t(*)[16])own.gids, own.count);
+}
 
-			if (entry)
-				memcpy(gids[count++], entry->gid, sizeof(gids[0]));
-		}
-	groups_set_own(server->mcast->table, (const uint8_t(*)[16])gids, count);
+bool mcast_has_address(const struct server *server, const uint8_t gid[16])
+{
+	return groups_is_loopback(gid) ||
+	       (server->mcast && groups_is_own(server->mcast->table, gid));
+}
+
+void mcast_source_port(struct server *server, uint32_t slot, uint16_t port)
+{
+	if (server->mcast)
+		atomic_store_explicit(&server->mcast->table->source_port[slot], port,
+				      memory_order_relaxed);
 }
 
 void mcast_settle(struct server *server)

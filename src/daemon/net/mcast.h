@@ -40,6 +40,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "daemon/net/host.h"
 #include "proto/limits.h"
 
 struct device;
@@ -100,8 +101,13 @@ void mcast_settle(struct server *server);
 /* Counts a change of the host's addresses in the table, so that processes drop answers of
  * PROTO_ROUTE that they keep. */
 void mcast_addresses_changed(struct server *server);
-/* Writes all GIDs of the devices into the table. */
-void mcast_publish_addresses(struct server *server);
+/* Writes the host's addresses, `listed` in `list`, and all GIDs of the devices into the table. */
+void mcast_publish_addresses(struct server *server, const struct host_address *list,
+			     unsigned int listed);
+/* Whether this host has the address, as the table says. */
+bool mcast_has_address(const struct server *server, const uint8_t gid[16]);
+/* Publishes the source port of the slot's packets to this host; 0: it sends none. */
+void mcast_source_port(struct server *server, uint32_t slot, uint16_t port);
 /* Interfaces or addresses have changed: interfaces begin to listen again where they must. */
 void mcast_refresh(struct server *server);
 

@@ -11,6 +11,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/filter.h>
+#include <linux/if_packet.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <poll.h>
@@ -42,6 +43,11 @@ enum { ROOM_BYTES = 8 << 20, DRAIN_MAX = 65536 };
 
 /* Offset of the word with the destination QPN: 4 bytes into the base transport header. */
 enum { QPN_WORD = 4, UDP_HEADER = 8 };
+
+/* A probe's opcode isn't used by any transport, so no process takes it for a message. */
+enum { PROBE_OPCODE = 0xff, PROBE_WORDS = 5, PROBE_BYTES = 4 * PROBE_WORDS };
+
+enum { LOOPBACK_IFINDEX = 1 }; /* in every network namespace */
 
 static int slot_socket_set_option(int fd, int level, int name, int value)
 {
@@ -155,11 +161,28 @@ int slot_socket_steer(int fd)
 		       : 0;
 }
 
-int slot_socket_filter(int fd, uint32_t slot)
+/*
+ * The filter sees the UDP header, too. A packet for a group passes, because each socket that has
+ * joined gets it, whatever its place.
+ *
+ * A packet that this host has sent comes by the loopback interface, whatever the addresses; one for
+ * a group as a copy that is marked. Its source address doesn't show that: IPv6 lets every program
+ * send from the address of another host (IPV6_FREEBIND). Of packets that were sent as one
+ * (UDP_SEGMENT) the filter sees the first only; so a probe has its own length, too.
+ */
+int slot_socket_filter(int fd, uint32_t slot, bool loops)
 {
-	/* The filter sees the UDP header, too. A packet for a group passes, because each socket
-	 * that has joined gets it, whatever its place. */
+	enum { OWN_PART = 9 };
 	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_IFINDEX),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, LOOPBACK_IFINDEX, 2, 0),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_PKTTYPE),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_LOOPBACK, 4, 5),
+		BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, UDP_HEADER + PROBE_BYTES, 0, 2),
+		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, UDP_HEADER),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PROBE_OPCODE, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, 0), /* the last of OWN_PART */
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, UDP_HEADER + QPN_WORD),
 		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, WIRE_MULTICAST_QPN),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, WIRE_MULTICAST_QPN, 2, 0),
@@ -168,7 +191,9 @@ int slot_socket_filter(int fd, uint32_t slot)
 		BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
 		BPF_STMT(BPF_RET | BPF_K, 0),
 	};
-	const struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
+	const size_t skipped = loops ? OWN_PART : 0;
+	const struct sock_fprog program = {
+		(unsigned short)(sizeof(code) / sizeof(code[0]) - skipped), code + skipped};
 
 	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) < 0 ? -errno
 											   : 0;
@@ -247,8 +272,10 @@ int slot_socket_probe(int from, int fd, uint32_t slot, unsigned int patience_ms)
 	struct sockaddr_in6 six = {.sin6_family = AF_INET6,
 				   .sin6_port = htons(WIRE_PORT),
 				   .sin6_addr.s6_addr = {[10] = 0xff, 0xff, 127, 0, 0, 1}};
-	/* An unused opcode, and random bytes by which the packet is recognized. */
-	uint32_t sent[5] = {htonl(0xff00ffff), htonl(slot << LIMIT_QP_BITS)}, got[5];
+	/* With random bytes by which the packet is recognized. */
+	uint32_t sent[PROBE_WORDS] = {htonl((uint32_t)PROBE_OPCODE << 24 | 0xffff),
+				      htonl(slot << LIMIT_QP_BITS)};
+	uint32_t got[PROBE_WORDS];
 	socklen_t size = sizeof(int);
 	int domain = 0;
 	ssize_t n;
@@ -308,24 +335,37 @@ bool slot_socket_is_retired(int fd)
 	return slot_socket_get_option(fd, SO_BINDTOIFINDEX) == INT32_MAX;
 }
 
-bool slot_socket_is_one(int fd, bool *ipv6)
+bool slot_socket_is_udp(int fd, bool *ipv6)
+{
+	int domain = slot_socket_get_option(fd, SO_DOMAIN);
+
+	*ipv6 = domain == AF_INET6;
+	return slot_socket_get_option(fd, SO_TYPE) == SOCK_DGRAM &&
+	       slot_socket_get_option(fd, SO_PROTOCOL) == IPPROTO_UDP &&
+	       (domain == AF_INET || domain == AF_INET6) && is_here(fd);
+}
+
+uint16_t slot_socket_port(int fd, bool ipv6, bool *anywhere)
 {
 	union {
-		struct sockaddr_storage any;
+		struct sockaddr any;
 		struct sockaddr_in four;
 		struct sockaddr_in6 six;
 	} name = {0};
 	socklen_t size = sizeof(name);
-	int domain = slot_socket_get_option(fd, SO_DOMAIN);
 
-	if (slot_socket_get_option(fd, SO_TYPE) != SOCK_DGRAM ||
-	    slot_socket_get_option(fd, SO_PROTOCOL) != IPPROTO_UDP ||
-	    (domain != AF_INET && domain != AF_INET6) ||
-	    getsockname(fd, (struct sockaddr *)&name, &size) < 0 || !is_here(fd))
-		return false;
-	*ipv6 = domain == AF_INET6;
-	return *ipv6 ? name.six.sin6_port == htons(WIRE_PORT)
-		     : name.four.sin_port == htons(WIRE_PORT);
+	if (getsockname(fd, &name.any, &size) < 0)
+		return 0;
+	*anywhere = ipv6 ? IN6_IS_ADDR_UNSPECIFIED(&name.six.sin6_addr)
+			 : name.four.sin_addr.s_addr == htonl(INADDR_ANY);
+	return ntohs(ipv6 ? name.six.sin6_port : name.four.sin_port);
+}
+
+bool slot_socket_is_one(int fd, bool *ipv6)
+{
+	bool anywhere;
+
+	return slot_socket_is_udp(fd, ipv6) && slot_socket_port(fd, *ipv6, &anywhere) == WIRE_PORT;
 }
 
 /* Lines of /proc/net/udp: "  sl: address:port address:port state queues timer retransmits uid

@@ -31,9 +31,10 @@ int slot_socket_guard(void);
 /* Attaches the program that selects the socket of a packet's slot in the group of `fd`. Returns 0
  * or -errno. */
 int slot_socket_steer(int fd);
-/* Attaches a filter that passes only packets for QPNs of this slot, and for groups. Returns 0;
- * -EPERM: the filter is locked; -errno. */
-int slot_socket_filter(int fd, uint32_t slot);
+/* Attaches a filter that passes only packets for QPNs of this slot, and for groups; of those that
+ * this host has sent itself only slot_socket_probe()'s, unless `loops`. Returns 0; -EPERM: the
+ * filter is locked; -errno. */
+int slot_socket_filter(int fd, uint32_t slot, bool loops);
 int slot_socket_lock(int fd); /* locks its filter for good */
 
 /* Takes the socket out of the group: it gets no packets any more, in any process that has it. The
@@ -55,7 +56,11 @@ void slot_socket_reset(int fd);
  */
 int slot_socket_probe(int from, int fd, uint32_t slot, unsigned int patience_ms);
 
-/* Whether a descriptor from a process is such a socket, of this network namespace. */
+/* Whether a descriptor from a process is a UDP socket of this network namespace. */
+bool slot_socket_is_udp(int fd, bool *ipv6);
+/* The port that it is bound to, 0: none; *anywhere: at any address. */
+uint16_t slot_socket_port(int fd, bool ipv6, bool *anywhere);
+/* Whether it is such a socket. */
 bool slot_socket_is_one(int fd, bool *ipv6);
 
 /* Writes which program or user has the port, as the end of a sentence: "user 1000". */

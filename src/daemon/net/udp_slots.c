@@ -90,7 +90,8 @@ static int udp_slots_add_socket(struct wire *wire)
 		return fd;
 	uint32_t place = wire->count;
 	/* The filter comes before the bind, so that no packet for another slot gets in. */
-	int err = slot_socket_filter(fd, place);
+	bool loops = !place && wire->loops[0];
+	int err = slot_socket_filter(fd, place, loops);
 
 	if (!err)
 		err = slot_socket_bind(fd, wire->ipv6, place > 0);
@@ -103,6 +104,7 @@ static int udp_slots_add_socket(struct wire *wire)
 		return err;
 	}
 	wire->owner[place] = UDP_SLOTS_NOBODY;
+	wire->loops[place] = loops;
 	wire->fd[wire->count++] = fd;
 	return 0;
 }
@@ -150,6 +152,7 @@ static void udp_slots_close_place(struct wire *wire, uint32_t place)
 	close(wire->fd[place]);
 	wire->fd[place] = wire->fd[--wire->count];
 	wire->owner[place] = UDP_SLOTS_NOBODY;
+	wire->loops[place] = false;
 }
 
 /* Programs need descriptors, too: the sockets may use one FILES_SHARE-th of them. */
@@ -278,7 +281,7 @@ static void udp_slots_complete(struct wire *wire)
 			changed = true;
 		}
 	if (wire->count)
-		slot_socket_filter(wire->fd[wire->count - 1], wire->count - 1);
+		slot_socket_filter(wire->fd[wire->count - 1], wire->count - 1, false);
 	if (changed)
 		udp_slots_repark(wire);
 }
@@ -299,6 +302,7 @@ int udp_slots_adopt(struct wire *wire, int out)
 		return -EINVAL;
 	}
 	slot_socket_steer(wire->fd[0]);
+	slot_socket_filter(wire->fd[0], 0, wire->loops[0]);
 	let_in(wire, false);
 	/* All but the last, which is never given out. */
 	for (uint32_t i = 0; i < wire->count; i++)
@@ -343,7 +347,7 @@ static int udp_slot_renew(struct wire *wire, uint32_t slot)
 {
 	int old = wire->fd[slot];
 	uint32_t last = wire->count - 1;
-	int err = last > slot ? slot_socket_filter(wire->fd[last], slot) : -EINVAL;
+	int err = last > slot ? slot_socket_filter(wire->fd[last], slot, false) : -EINVAL;
 
 	if (err)
 		return err;
@@ -373,17 +377,26 @@ static int udp_slot_prove(struct wire *wire, uint32_t slot)
 	return -ENODEV;
 }
 
+/* Sets the filter of a place that was never given out, for good. */
+static int udp_slot_lock(struct wire *wire, uint32_t slot, bool loops)
+{
+	int err = loops ? slot_socket_filter(wire->fd[slot], slot, true) : 0;
+
+	return err ? err : slot_socket_lock(wire->fd[slot]);
+}
+
 /* Prepares the place for a new process; no process has it now. */
-static int udp_slot_prepare(struct wire *wire, uint32_t slot, uid_t uid)
+static int udp_slot_prepare(struct wire *wire, uint32_t slot, uid_t uid, bool loops)
 {
 	int err = 0;
 
-	if (wire->owner[slot] != UDP_SLOTS_NOBODY && wire->owner[slot] != uid)
+	if (wire->owner[slot] != UDP_SLOTS_NOBODY &&
+	    (wire->owner[slot] != uid || wire->loops[slot] != loops))
 		err = udp_slot_renew(wire, slot);
 	if (err)
 		explain_error(wire, err);
 	if (!err && wire->owner[slot] == UDP_SLOTS_NOBODY)
-		err = slot_socket_lock(wire->fd[slot]);
+		err = udp_slot_lock(wire, slot, loops);
 	if (err)
 		return err;
 	udp_group_leave_all(wire->fd[slot]);
@@ -399,7 +412,7 @@ int udp_slots_open(struct wire *wire)
 	return wire->count ? 0 : open_group(wire);
 }
 
-int udp_slots_slot(struct wire *wire, uint32_t slot, uid_t uid, bool returning)
+int udp_slots_slot(struct wire *wire, uint32_t slot, uid_t uid, unsigned int flags)
 {
 	int err = !slot || slot >= LIMIT_SLOTS ? -EINVAL : udp_slots_open(wire);
 
@@ -408,13 +421,14 @@ int udp_slots_slot(struct wire *wire, uint32_t slot, uid_t uid, bool returning)
 	if (err)
 		return err;
 	slot_socket_steer(wire->fd[0]);
-	if (returning)
+	if (flags & UDP_SLOTS_RETURNING)
 		slot_socket_room(wire->fd[slot], true);
 	else
-		err = udp_slot_prepare(wire, slot, uid);
+		err = udp_slot_prepare(wire, slot, uid, flags & UDP_SLOTS_LOOPS);
 	if (err)
 		return err;
 	wire->owner[slot] = uid;
+	wire->loops[slot] = flags & UDP_SLOTS_LOOPS;
 	return wire->fd[slot];
 }
 

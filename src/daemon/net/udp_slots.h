@@ -28,6 +28,11 @@
  * and the places. A process can make its socket a member of any group; it could as well attach a
  * queue pair, which needs no privilege either.
  *
+ * Any program of the host can send to the port, by an ordinary socket and from the host's own
+ * addresses. Processes of one host need no UDP between them, so the filter drops what this host
+ * has sent itself, except at a process that wants its host's packets by UDP as well
+ * (VERBENA_CARRIER=wire), which then checks their origin itself (slot_source.h).
+ *
  * A process that ended may have left a copy of its socket with another process. So a place that
  * belonged to another user gets another socket before it is given out: the old one leaves the
  * group, and the last one of the group takes its place.
@@ -68,6 +73,8 @@ enum { UDP_SLOTS_PLACES = LIMIT_SLOTS + 1 };
 struct wire {
 	int fd[UDP_SLOTS_PLACES];
 	uid_t owner[UDP_SLOTS_PLACES]; /* the user whose processes may have it, or a value above */
+	bool loops[UDP_SLOTS_PLACES];  /* its filter passes this host's own packets; the first
+					  place's: set before the group is opened */
 	uint32_t count;		       /* places; 0: the wire isn't open */
 	int guard;		       /* see slot_socket_guard(); -1: none */
 	bool off;		       /* by configuration */
@@ -107,9 +114,11 @@ int udp_slots_open(struct wire *wire);
 
 /*
  * Gives out the socket of a slot to a process of this user; returns it (it stays the wire's), or
- * errors as udp_slots_open(). `returning`: the process has the socket already.
+ * errors as udp_slots_open(). RETURNING: the process has the socket already; LOOPS: it wants what
+ * this host sends, too.
  */
-int udp_slots_slot(struct wire *wire, uint32_t slot, uid_t uid, bool returning);
+enum { UDP_SLOTS_RETURNING = 1, UDP_SLOTS_LOOPS = 2 };
+int udp_slots_slot(struct wire *wire, uint32_t slot, uid_t uid, unsigned int flags);
 /* The socket of a slot that a process of this user had, which stays the wire's; or -ENODEV. */
 int udp_slots_inherited(const struct wire *wire, uint32_t slot, uid_t uid);
 /* The daemon ends, but its processes may live on: from now on their sockets are left as they

@@ -106,9 +106,11 @@ static int hca_attach(struct hca *hca)
 		return err;
 	hca->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	err = hca->doorbell < 0 ? -errno : membership_make(hca->pub, &hca->membership);
+	hca->roce_forced = !hca->membership && roce_is_forced();
+	const struct proto_attach body = {.flags = hca->roce_forced ? PROTO_ATTACH_LOOPS : 0};
 	if (!err)
-		err = daemon_attach(&hca->conn, NULL, hca->table_fd, hca->doorbell, hca->regions_fd,
-				    -1, &resp, &hca->event_fd, &roce);
+		err = daemon_attach(&hca->conn, &body, hca->table_fd, hca->doorbell,
+				    hca->regions_fd, -1, &resp, &hca->event_fd, &roce);
 	if (err)
 		return err;
 	hca->roce_fd = roce.socket;

@@ -285,8 +285,10 @@ static void number_marks(struct hca *hca, struct proto_attach *body)
 
 static int attach_again(struct hca *hca, struct fresh *fresh)
 {
-	struct proto_attach body = {
-		.flags = PROTO_ATTACH_RETURN, .cookie = hca->cookie, .slot = hca->slot};
+	struct proto_attach body = {.flags = PROTO_ATTACH_RETURN |
+					     (hca->roce_forced ? PROTO_ATTACH_LOOPS : 0),
+				    .cookie = hca->cookie,
+				    .slot = hca->slot};
 	struct proto_attach_resp resp;
 
 	number_marks(hca, &body);
@@ -345,7 +347,11 @@ static int links_again(struct hca *hca, struct fresh *fresh)
 		if (err)
 			return err;
 	}
-	return daemon_returned(&fresh->process);
+	int err = daemon_returned(&fresh->process);
+
+	if (!err && hca->roce)
+		roce_origin_name(hca->roce, &fresh->process);
+	return err;
 }
 
 static void replace_fd(int *old, int *with)

@@ -29,7 +29,7 @@ enum {
 
 /* ------------------------------------------------------------------ making, leaving */
 
-static bool roce_is_forced(void)
+bool roce_is_forced(void)
 {
 	const char *text = env_get("VERBENA_CARRIER");
 
@@ -50,12 +50,12 @@ static void roce_free(struct roce *roce)
 		sys_close(roce->heirs[i].fd);
 	net_receiver_fini(&roce->rx);
 	net_sender_fini(&roce->tx);
+	roce_origin_unmake(roce);
 	free(roce);
 }
 
 int roce_make(struct hca *hca)
 {
-	hca->roce_forced = roce_is_forced();
 	if (hca->roce_fd < 0)
 		return 0;
 	struct roce *roce = calloc(1, sizeof(*roce));
@@ -63,6 +63,7 @@ int roce_make(struct hca *hca)
 	if (!roce)
 		return -ENOMEM;
 	roce->hca = hca;
+	roce->source_fd = -1;
 	lock_init(&roce->tx_lock, RANK_ROCE_TX);
 	lock_init(&roce->list_lock, RANK_ROCE_LIST);
 	lock_bias(&roce->tx_lock);
@@ -88,6 +89,7 @@ int roce_make(struct hca *hca)
 		return err;
 	}
 	net_receiver_class(hca->roce_fd, false);
+	roce_origin_make(roce);
 	hca->roce = roce;
 	counters_attach(hca);
 	return 0;
@@ -120,6 +122,7 @@ void roce_leave(struct hca *hca)
 	list_init(&roce->held);
 	list_init(&roce->timed);
 	net_sender_leave(&roce->tx);
+	roce_origin_unmake(roce);
 	counters_leave(hca);
 	roce->rx.fd = -1;
 	for (uint32_t i = 0; i < roce->heir_count; i++)
@@ -401,6 +404,7 @@ void roce_writable(struct roce *roce, unsigned int socket)
 static const char *const drop_text[ROCE_DROPS] = {
 	[ROCE_DROP_QPN] = "no QP has this number",
 	[ROCE_DROP_HOST] = "from another host than the QP is connected to",
+	[ROCE_DROP_ORIGIN] = "not from the process that it names, of this host",
 	[ROCE_DROP_PKEY] = "another P_Key",
 	[ROCE_DROP_QKEY] = "another Q_Key",
 	[ROCE_DROP_TRANSPORT] = "of another transport than the QP",
@@ -414,6 +418,19 @@ static bool from_peer(const struct roce_qp *w, const struct net_from *from) REQU
 {
 	return !memcmp(w->path.ip.destination, from->ip.source, 16) &&
 	       !memcmp(w->path.ip.source, from->ip.destination, 16);
+}
+
+/* Whether the packet was sent by the peer's process, if that is one of this host. An XRC target
+ * queue pair answers from whichever process executes the request (exec/xrc_wire.h). */
+static bool from_peers_process(const struct roce_qp *w, const struct net_from *from)
+	REQUIRES(w->qp->lock)
+{
+	const struct roce *roce = w->qp->hca->roce;
+	uint16_t port = from->ip.source_port;
+
+	return likely(!w->path.near) ||
+	       likely(roce_is_slots_port(roce, w->qp->attr.dest_qp_num, port)) ||
+	       (w->qp->type == IBV_QPT_XRC_SEND && roce_is_some_slots_port(roce, port));
 }
 
 static bool pkey_fits(uint16_t pkey)
@@ -475,6 +492,8 @@ static enum roce_drop connected_packet(struct qp *qp, const struct packet *packe
 		return ROCE_DROP_TRANSPORT;
 	if (unlikely(!from_peer(w, from)))
 		return ROCE_DROP_HOST;
+	if (unlikely(!from_peers_process(w, from)))
+		return ROCE_DROP_ORIGIN;
 	if (unlikely(is_marked(from))) {
 		counters_rare(qp->hca, PUB_MARKED);
 		roce_notify(w, now);
@@ -491,9 +510,11 @@ static enum roce_drop roce_handle(struct roce *roce, struct qp *qp, const struct
 		return ROCE_DROP_PKEY;
 	if (qp->type != IBV_QPT_UD)
 		return connected_packet(qp, packet, from, roce->now);
-	if (packet_transport(packet->opcode) == PACKET_UD)
-		return roce_receive_datagram(qp, packet, from);
-	return ROCE_DROP_TRANSPORT;
+	if (packet_transport(packet->opcode) != PACKET_UD)
+		return ROCE_DROP_TRANSPORT;
+	if (unlikely(!roce_is_honest(roce, packet, from)))
+		return ROCE_DROP_ORIGIN;
+	return roce_receive_datagram(qp, packet, from);
 }
 
 static void count_drop(struct roce *roce, enum roce_drop drop)
@@ -545,10 +566,14 @@ static const char *on_group(struct roce *roce, const struct packet *packet,
 		to.drop = ROCE_DROP_PKEY;
 	else if (packet_transport(packet->opcode) != PACKET_UD)
 		to.drop = ROCE_DROP_TRANSPORT;
-	if (to.drop == ROCE_DROP_QPN)
+	else if (!roce_is_honest(roce, packet, from))
+		to.drop = ROCE_DROP_ORIGIN;
+	const enum roce_drop before = to.drop;
+
+	if (before == ROCE_DROP_QPN)
 		mcast_for_each(roce->hca, from->ip.destination, roce_take_one, &to);
 	/* The packet was dropped before any QP was asked, so no QP has counted the drop. */
-	if (to.drop == ROCE_DROP_QPN || to.drop == ROCE_DROP_PKEY || to.drop == ROCE_DROP_TRANSPORT)
+	if (before != ROCE_DROP_QPN || to.drop == ROCE_DROP_QPN)
 		count_drop(roce, to.drop);
 	return drop_text[to.drop];
 }

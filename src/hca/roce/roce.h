@@ -74,13 +74,15 @@
 #include "hca/process/hca.h"
 #include "net/receiver.h"
 #include "net/sender.h"
+#include "shm/groups.h"
 #include "transport/transport.h"
 
 /* Why an intact packet was dropped. */
 enum roce_drop {
 	ROCE_TAKEN,
-	ROCE_DROP_QPN,	/* for no QP */
-	ROCE_DROP_HOST, /* not from the QP's peer */
+	ROCE_DROP_QPN,	  /* for no QP */
+	ROCE_DROP_HOST,	  /* not from the QP's peer */
+	ROCE_DROP_ORIGIN, /* with an address of this host, but not from the process that it names */
 	ROCE_DROP_PKEY,
 	ROCE_DROP_QKEY,		 /* a datagram */
 	ROCE_DROP_TRANSPORT,	 /* the QP is of another type */
@@ -129,6 +131,12 @@ struct roce {
 	uint64_t heard; /* ns: when the last packet came; under hca.engine */
 	uint64_t bulk;	/* ns: when at least ROCE_BULK packets came at once; under hca.engine */
 	_Atomic uint32_t empty_receives; /* consecutive empty receives */
+	/* A socket at the port that packets to this host leave by (roce_origin.c); -1: none. */
+	int source_fd;
+	/* Under hca.engine: the last source of a datagram that is an address of this host, and the
+	 * last one that isn't. */
+	struct groups_known own, stranger;
+	struct groups_known sent_to; /* likewise of destinations; under tx_lock */
 	/* Changed under hca.engine and list_lock. `heir_count` is atomic, because a thread that has
 	 * neither reads whether there are any. */
 	struct roce_heir heirs[ROCE_HEIRS];
@@ -173,7 +181,7 @@ struct roce_source {
 struct roce_qp {
 	struct qp *qp;
 	struct roce_entry ready, timed;
-	struct net_path path;
+	struct net_path path;	     /* path.near: the peer is on this host */
 	struct roce_source *source;  /* while packets are sent (send_from()); else NULL */
 	uint64_t told_at;	     /* ns: when the last CNP was sent to the peer */
 	uint8_t patience;	     /* 0 to ROCE_PATIENCE: whether acknowledgements wait */
@@ -200,6 +208,31 @@ int roce_make(struct hca *hca);
 void roce_unmake(struct hca *hca);
 /* In a forked child: closes what belongs to the parent. */
 void roce_leave(struct hca *hca);
+
+/* Whether VERBENA_CARRIER=wire asks for this carrier for peers of this host, too. */
+bool roce_is_forced(void);
+
+/* ---- origin (roce_origin.c) */
+/* Takes a port for packets to this host, if roce_forced, and names it to the daemon. */
+void roce_origin_make(struct roce *roce);
+void roce_origin_unmake(struct roce *roce);
+/* Names the port to the next daemon. 0 or -errno (logged). */
+int roce_origin_name(struct roce *roce, struct daemon_conn *conn);
+/* Whether this host has the address, as far as it is known. hca.engine is held. */
+bool roce_is_near(struct roce *roce, const uint8_t gid[16]);
+/* Whether packets to this host from the process that has this QPN leave by `port`. A QP's lock or
+ * hca.engine is held. */
+bool roce_is_slots_port(const struct roce *roce, uint32_t qpn, uint16_t port);
+/* Whether packets from some process of this host leave by `port`. Likewise. */
+bool roce_is_some_slots_port(const struct roce *roce, uint16_t port);
+/* Whether a datagram was sent by the process that has its source QPN, as far as this host can tell.
+ * hca.engine is held. */
+static inline bool roce_is_honest(struct roce *roce, const struct packet *packet,
+				  const struct net_from *from)
+{
+	return likely(!roce_is_near(roce, from->ip.source)) ||
+	       roce_is_slots_port(roce, packet->src_qpn, from->ip.source_port);
+}
 
 /* ---- datagrams (roce_datagram.c); a connected QP's operations are in carrier_roce */
 /* The headers of a datagram, with the QP's next PSN. The caller holds qp.lock. */

@@ -15,11 +15,13 @@
 #include "base/log.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/datagram_send.h"
+#include "hca/exec/mcast.h"
 #include "hca/mem/copy.h"
 #include "hca/mem/hazard.h"
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/qp.h"
+#include "wire/flow.h"
 
 /* ------------------------------------------------------------------ datagrams that wait */
 
@@ -98,6 +100,12 @@ void roce_unwait(struct qp *qp)
 
 /* ------------------------------------------------------------------ sending and receiving */
 
+/* Whether the destination is on this host. tx_lock is held. */
+static bool datagram_is_near(struct roce *roce, const uint8_t gid[16])
+{
+	return groups_is_loopback(gid) || mcast_is_own(roce->hca, gid, &roce->sent_to);
+}
+
 static int datagram_path(struct roce *roce, const struct qp *qp, const struct send_wqe *wqe,
 			 struct net_path *path)
 {
@@ -111,6 +119,9 @@ static int datagram_path(struct roce *roce, const struct qp *qp, const struct se
 	};
 	memcpy(path->ip.source, to->sgid, 16);
 	memcpy(path->ip.destination, to->dgid, 16);
+	/* Of a group's datagrams a copy comes back. */
+	path->near = roce->tx.near_port &&
+		     (flow_is_multicast(to->dgid) || datagram_is_near(roce, to->dgid));
 	return net_path_bind(&roce->tx, path, to->flow_label, qp->ibv.qp_num, wqe->ud.remote_qpn);
 }
 

@@ -334,6 +334,7 @@ static int roce_qp_set_path(struct roce_qp *w, const struct proto_route_resp *ro
 	w->path.hop_limit = grh->hop_limit;
 	w->path.traffic_class = grh->traffic_class;
 	w->path.socket = -1;
+	w->path.near = route->flags & PROTO_ROUTE_LOCAL;
 	lock_take(&roce->tx_lock);
 	int err = net_path_bind(&roce->tx, &w->path, grh->flow_label, qp->ibv.qp_num,
 				qp->attr.dest_qp_num);

@@ -169,7 +169,8 @@ static void every_unknown_command(void **state)
 			    number == PROTO_LIST_DEVICES || number == PROTO_LINK_RETURN ||
 			    number == PROTO_RETURNED || number == PROTO_XRC_REPORT ||
 			    number == PROTO_XRC_MEMORY || number == PROTO_XRC_SOCKET ||
-			    number == PROTO_XRC_MEMORY_RETURNS || number == PROTO_ALTERNATE;
+			    number == PROTO_XRC_MEMORY_RETURNS || number == PROTO_ALTERNATE ||
+			    number == PROTO_SOURCE;
 
 		for (size_t i = 0; i < ON_CONTEXT; i++)
 			known |= on_context[i].command == number;

@@ -92,7 +92,7 @@ static uint32_t make_qp(const struct member *m, uint8_t type)
 
 static void begin(struct member *m)
 {
-	static const struct proto_attach fresh = {.abi = PROTO_ABI};
+	static const struct proto_attach fresh = {.abi = PROTO_ABI, .flags = PROTO_ATTACH_LOOPS};
 
 	*m = (struct member){.p.table = raw_table(),
 			     .p.doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
@@ -491,7 +491,7 @@ static void joining_listens(void **state)
 static void go_back(struct member *m)
 {
 	const struct proto_attach body = {.abi = PROTO_ABI,
-					  .flags = PROTO_ATTACH_RETURN,
+					  .flags = PROTO_ATTACH_RETURN | PROTO_ATTACH_LOOPS,
 					  .cookie = m->p.resp.cookie,
 					  .slot = m->p.resp.slot,
 					  .qpn_index = 1,

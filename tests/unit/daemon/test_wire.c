@@ -25,6 +25,7 @@
 #include <cmocka.h>
 
 #include "daemon/net/slot_socket.h"
+#include "daemon/net/slot_source.h"
 #include "daemon/net/udp_slots.h"
 #include "files.h"
 #include "netns.h"
@@ -44,13 +45,15 @@ int __wrap_slot_socket_make(bool ipv6)
 /* For processes of one user. */
 static int slot_of(struct wire *of, uint32_t slot, bool returning)
 {
-	return udp_slots_slot(of, slot, 1000, returning);
+	return udp_slots_slot(of, slot, 1000,
+			      UDP_SLOTS_LOOPS | (returning ? UDP_SLOTS_RETURNING : 0));
 }
 
 static int set_up(void **state)
 {
 	(void)state;
 	udp_slots_init(&wire, false, false);
+	wire.loops[0] = true;
 	return 0;
 }
 
@@ -190,6 +193,51 @@ static void the_park_has_a_limit(void **state)
 	expect_empty();
 }
 
+/* Two packets that were sent as one: the first is as short as a probe and has its opcode. */
+static void send_behind_a_probe(uint32_t slot)
+{
+	const struct sockaddr_in to = {.sin_family = AF_INET,
+				       .sin_port = htons(WIRE_PORT),
+				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	const uint32_t packets[10] = {htonl(0xff00ffff),
+				      htonl(qpn_of(slot, 1)), [5] = htonl(0x0400ffff),
+				      htonl(qpn_of(slot, 1))};
+	int from = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), segment = 20;
+
+	assert_int_equal(setsockopt(from, SOL_UDP, UDP_SEGMENT, &segment, sizeof(segment)), 0);
+	assert_int_equal(sendto(from, packets, sizeof(packets), 0, (const void *)&to, sizeof(to)),
+			 sizeof(packets));
+	close(from);
+}
+
+/* Any program can send to the port from this host's addresses: a process doesn't get it, unless it
+ * asked for it. It gets another socket than one that hasn't. */
+static void this_hosts_packets(void **state)
+{
+	(void)state;
+	wire.loops[0] = false;
+	assert_true(udp_slots_slot(&wire, 5, 1000, 0) >= 0);
+	assert_false(wire.unproved || wire.broken);
+	for (uint32_t i = 0; i < 20; i++) {
+		send_to(qpn_of(5, 1), i);
+		send_from(sender6, qpn_of(5, 1), i);
+		send_behind_a_probe(5);
+		send_to(1, i);
+	}
+	expect_empty();
+	int fd = dup(wire.fd[5]);
+
+	udp_slots_slot_done(&wire, 5);
+	assert_true(slot_of(&wire, 5, false) >= 0);
+	expect_delivery(5);
+	assert_int_equal(next(fd), -1);
+	udp_slots_slot_done(&wire, 5);
+	assert_true(udp_slots_slot(&wire, 5, 1000, 0) >= 0);
+	send_to(qpn_of(5, 1), 1);
+	expect_empty();
+	close(fd);
+}
+
 static void packets_that_are_too_short(void **state)
 {
 	const struct sockaddr_in to = {.sin_family = AF_INET,
@@ -237,7 +285,7 @@ static void another_user_gets_another_socket(void **state)
 
 	(void)state;
 	for (uint32_t slot = 1; slot < SLOTS; slot++)
-		assert_true(udp_slots_slot(&wire, slot, 1000, false) >= 0);
+		assert_true(udp_slots_slot(&wire, slot, 1000, UDP_SLOTS_LOOPS) >= 0);
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		uint32_t slot = 1 + i * 7 % (SLOTS - 1);
 
@@ -245,7 +293,7 @@ static void another_user_gets_another_socket(void **state)
 		if (i % 3 == 1)
 			assert_int_equal(by_connect(old[i]), 0);
 		udp_slots_slot_done(&wire, slot);
-		assert_true(udp_slots_slot(&wire, slot, 1001 + i, false) >= 0);
+		assert_true(udp_slots_slot(&wire, slot, 1001 + i, UDP_SLOTS_LOOPS) >= 0);
 		assert_in_range(wire.count, SLOTS + 1, 64);
 		for (uint32_t k = 1; k < SLOTS; k++)
 			expect_delivery(k);
@@ -254,7 +302,7 @@ static void another_user_gets_another_socket(void **state)
 	int fd = dup(wire.fd[3]);
 
 	udp_slots_slot_done(&wire, 3);
-	assert_true(udp_slots_slot(&wire, 3, wire.owner[3], false) >= 0);
+	assert_true(udp_slots_slot(&wire, 3, wire.owner[3], UDP_SLOTS_LOOPS) >= 0);
 	expect_delivery(3);
 	send_to(qpn_of(3, 9), 5);
 	assert_int_equal(next(fd), 5);
@@ -310,6 +358,69 @@ static void nobodys_socket_keeps_little(void **state)
 		send_to(qpn_of(5, 1), i);
 	for (uint32_t i = 0; i < 100; i++)
 		assert_int_equal(next(fd), i);
+}
+
+/* ------------------------------------------------------------------ sources */
+
+static int bound_anywhere(int family)
+{
+	const struct sockaddr_in6 six = {.sin6_family = AF_INET6};
+	const struct sockaddr_in four = {.sin_family = AF_INET};
+	int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0), on = 1, off = 0;
+
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)), 0);
+	if (family == AF_INET6)
+		assert_int_equal(setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)), 0);
+	assert_int_equal(family == AF_INET6 ? bind(fd, (const void *)&six, sizeof(six))
+					    : bind(fd, (const void *)&four, sizeof(four)),
+			 0);
+	return fd;
+}
+
+/* The errno of binding a socket of this or another user to the port, at 127.0.0.1. */
+static int bind_as(uid_t uid, int port)
+{
+	const struct sockaddr_in name = {.sin_family = AF_INET,
+					 .sin_port = htons((uint16_t)port),
+					 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int status, on = 1;
+	pid_t child = fork();
+
+	if (!child) {
+		if (uid && setresuid(uid, uid, uid) < 0)
+			_exit(255);
+		int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+		setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
+		_exit(bind(fd, (const void *)&name, sizeof(name)) < 0 ? errno : 0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	return WEXITSTATUS(status);
+}
+
+/* A source port is one that no other user can send from. */
+static void a_source_port_is_the_users_alone(void **state)
+{
+	int fd = bound_anywhere(AF_INET6), port = slot_source_port(fd), on = 1;
+
+	(void)state;
+	assert_true(port > 0);
+	assert_int_equal(bind_as(0, port), 0);
+	int other = bind_as(1234, port);
+
+	if (other != 255) /* no such user in this namespace */
+		assert_int_equal(other, EADDRINUSE);
+	/* Beside these, another user's socket could have the port. */
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &on, sizeof(on)), 0);
+	assert_int_equal(slot_source_port(fd), -EINVAL);
+	close(fd);
+	fd = bound_anywhere(AF_INET);
+	assert_int_equal(slot_source_port(fd), -EINVAL);
+	close(fd);
+	fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(slot_source_port(fd), -EINVAL);
+	close(fd);
+	assert_int_equal(slot_source_port(STDIN_FILENO), -EINVAL);
 }
 
 /* ------------------------------------------------------------------ the port's owner */
@@ -404,6 +515,7 @@ static void parked(void **state)
 	assert_true(slot_of(&wire, 4, true) >= 0);
 	assert_int_equal(next(wire.fd[4]), 1);
 	assert_int_equal(next(own), 2);
+	assert_true(slot_of(&wire, 1, false) >= 0);
 	assert_true(slot_of(&wire, 41, false) >= 0);
 	assert_true(slot_of(&wire, 60, false) >= 0);
 	kept = dup(wire.park.out);
@@ -427,7 +539,7 @@ static _Noreturn void renew_under_trace(void)
 {
 	ptrace(PTRACE_TRACEME, 0, NULL, NULL);
 	raise(SIGSTOP);
-	_exit(udp_slots_slot(&wire, RENEWED, 1001, false) < 0);
+	_exit(udp_slots_slot(&wire, RENEWED, 1001, UDP_SLOTS_LOOPS) < 0);
 }
 
 /* Kills it at the stop `at` before or after a system call. Returns whether it came that far. */
@@ -738,6 +850,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(all_slots, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_park_has_a_limit, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(packets_that_are_too_short, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(this_hosts_packets, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_source_port_is_the_users_alone, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(reuse_drains, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(another_user_gets_another_socket, set_up,
 						tear_down),

@@ -80,7 +80,7 @@ static int answer(struct wired *w)
 
 static void begin(struct wired *w)
 {
-	static const struct proto_attach fresh = {.abi = PROTO_ABI};
+	static const struct proto_attach fresh = {.abi = PROTO_ABI, .flags = PROTO_ATTACH_LOOPS};
 
 	*w = (struct wired){.p.table = raw_table(),
 			    .p.doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
@@ -98,7 +98,7 @@ static void attach(struct wired *w)
 static void go_back(struct wired *w, bool with_park)
 {
 	const struct proto_attach body = {.abi = PROTO_ABI,
-					  .flags = PROTO_ATTACH_RETURN,
+					  .flags = PROTO_ATTACH_RETURN | PROTO_ATTACH_LOOPS,
 					  .cookie = w->p.resp.cookie,
 					  .slot = w->p.resp.slot,
 					  .qpn_index = 1,

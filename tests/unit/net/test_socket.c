@@ -129,7 +129,7 @@ static struct net_path begin(const char *source, const char *destination)
 
 	refuses_segment = false;
 	sends = 0;
-	assert_int_equal(net_socket_open(&s, &path, 0, false), 0);
+	assert_int_equal(net_socket_open(&s, &path, 0, 0), 0);
 	assert_int_not_equal(s.port, 0);
 	return path;
 }
@@ -158,7 +158,7 @@ static void ipv6_source_is_bound(void **state)
 	struct net_path path = path_of("::1", "::1");
 
 	(void)state;
-	if (net_socket_open(&s, &path, 0, false))
+	if (net_socket_open(&s, &path, 0, 0))
 		skip(); /* no IPv6 here */
 	struct net_path other = path_of("fd00::1", "::1");
 
