@@ -5,7 +5,8 @@
  *
  *   FREE    -> READING  exchange_accept()
  *   READING -> WRITING  the request is complete, or can't be one
- *   READING, WRITING -> FREE  done, the client has gone, or its time is up
+ *   READING, WRITING -> FREE  done, the client has gone, its time is up, or all rows are in use and
+ *                             a new client comes: of all, this one's has been silent the longest
  */
 #include "cli/http.h"
 
@@ -35,7 +36,7 @@ enum exchange_state { FREE, READING, WRITING };
 struct exchange {
 	enum exchange_state state;
 	int fd;
-	long long deadline_ms;
+	long long since_ns; /* its client connected, or took a part of the answer */
 	size_t length, sent;
 	char request[REQUEST_MAX + 1];
 	char head[HEAD_MAX];
@@ -49,12 +50,12 @@ struct http_server {
 	struct exchange exchanges[EXCHANGES];
 };
 
-static long long http_clock_ms(void)
+static long long http_clock_ns(void)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	return (long long)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 /* Listening ------------------------------------------------------------------------------------ */
@@ -311,7 +312,7 @@ static void exchange_answer(struct exchange *exchange, bool is_head)
 	http_head_write(exchange, is_head);
 	exchange->state = WRITING;
 	exchange->sent = 0;
-	exchange->deadline_ms = http_clock_ms() + WRITE_MS;
+	exchange->since_ns = http_clock_ns();
 }
 
 static void exchange_refuse(struct exchange *exchange, int status)
@@ -347,23 +348,42 @@ static void exchange_end(struct exchange *exchange)
 	exchange->state = FREE;
 }
 
+static bool exchange_is_over(const struct exchange *exchange)
+{
+	long long limit = exchange->state == READING ? READ_MS : WRITE_MS;
+
+	return exchange->since_ns + limit * 1000000 <= http_clock_ns();
+}
+
+/* A free row. Clients that say nothing, or take nothing, don't keep others out. */
+static struct exchange *exchange_find_room(struct http_server *server)
+{
+	struct exchange *found = server->exchanges;
+
+	for (int i = 0; i < EXCHANGES; i++) {
+		struct exchange *exchange = &server->exchanges[i];
+
+		if (exchange->state == FREE)
+			return exchange;
+		if (exchange->since_ns < found->since_ns)
+			found = exchange;
+	}
+	exchange_end(found);
+	return found;
+}
+
 static void exchange_accept(struct http_server *server)
 {
 	int fd = accept4(server->listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	struct exchange *exchange = server->exchanges;
+	struct exchange *exchange;
 
 	if (fd < 0)
 		return;
-	while (exchange < server->exchanges + EXCHANGES && exchange->state != FREE)
-		exchange++;
-	if (exchange == server->exchanges + EXCHANGES) {
-		close(fd);
-		return;
-	}
+	exchange = exchange_find_room(server);
 	exchange->state = READING;
 	exchange->fd = fd;
 	exchange->length = 0;
-	exchange->deadline_ms = http_clock_ms() + READ_MS;
+	exchange->since_ns = http_clock_ns();
 }
 
 static void exchange_read(struct http_server *server, struct exchange *exchange)
@@ -401,7 +421,7 @@ static void exchange_write(struct exchange *exchange)
 		return;
 	if (count > 0) {
 		exchange->sent += (size_t)count;
-		exchange->deadline_ms = http_clock_ms() + WRITE_MS;
+		exchange->since_ns = http_clock_ns();
 	}
 	if (count < 0 || exchange->sent == exchange->head_bytes + answer->bytes) {
 		shutdown(exchange->fd, SHUT_WR);
@@ -416,7 +436,7 @@ static void exchanges_act(struct http_server *server, const struct pollfd *entri
 
 		if (exchange->state == FREE)
 			continue;
-		if (exchange->deadline_ms <= http_clock_ms())
+		if (exchange_is_over(exchange))
 			exchange_end(exchange);
 		else if (!entries[i].revents)
 			continue;

@@ -4,7 +4,8 @@
  * machine: on a port of the loopback interface, or a Unix socket. It only answers GET and HEAD, one
  * request to a connection. Clients aren't trusted: a request that is too long, too slow, malformed,
  * or meant for another host (a page elsewhere whose name was made to lead here) is refused, and
- * none can hold up the others. One thread.
+ * none can hold up the others: when there are as many clients as the server has room for, a new one
+ * takes the place of that which has been silent the longest. One thread.
  */
 #ifndef VERBENA_CLI_HTTP_H
 #define VERBENA_CLI_HTTP_H

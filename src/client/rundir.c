@@ -15,6 +15,7 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "base/own_dir.h"
 #include "base/sys.h"
 #include "base/user_space.h"
 
@@ -91,6 +92,7 @@ int rundir_find(char *buf, size_t len)
 {
 	const char *env = env_get("VERBENA_RUNTIME_DIR");
 	struct stat netns;
+	char name[64];
 
 	if (env && *env)
 		return put_absolute(buf, len, env);
@@ -103,7 +105,8 @@ int rundir_find(char *buf, size_t len)
 	env = env_get("XDG_RUNTIME_DIR");
 	if (env && is_own_directory(env))
 		return path_format(buf, len, "%s/verbena-%lu", env, number);
-	return path_format(buf, len, "/tmp/verbena-%u-%lu", (unsigned int)geteuid(), number);
+	path_format(name, sizeof(name), "verbena-%u-%lu", (unsigned int)geteuid(), number);
+	return own_dir_find(buf, len, "/tmp", name);
 }
 
 /* In a user namespace, files of root appear as the overflow user's, like those of all users without

@@ -3,7 +3,8 @@
  * The run-time directory, which has the daemon's sockets. There is one for each user and network
  * namespace: $VERBENA_RUNTIME_DIR; else /run/verbena when a system-wide daemon serves there (also
  * one that doesn't let this user in: its administrator decides who may use the device); else
- * $XDG_RUNTIME_DIR/verbena-<netns>; else /tmp/verbena-<uid>-<netns>.
+ * $XDG_RUNTIME_DIR/verbena-<netns>; else /tmp/verbena-<uid>-<netns>, or, where another user has
+ * taken that name, /tmp/verbena-<uid>-<netns>.<time> (base/own_dir.h).
  */
 #ifndef VERBENA_CLIENT_RUNDIR_H
 #define VERBENA_CLIENT_RUNDIR_H
@@ -16,7 +17,8 @@
 #define RUNDIR_SYSTEM "/run/verbena"
 
 /*
- * Writes the directory's absolute path; the directory need not exist. A program with more rights
+ * Writes the directory's absolute path; the directory need not exist, and isn't made, except that
+ * of the last kind. A program with more rights
  * than its user (set-user-ID) ignores the environment. Returns 0; -ENAMETOOLONG; -errno of /proc.
  */
 int rundir_find(char *buf, size_t len);

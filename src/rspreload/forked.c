@@ -27,6 +27,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/own_dir.h"
 #include "rspreload/preload.h"
 
 /* How long the server waits for the client's rsocket connection after its announcement. */
@@ -81,12 +82,14 @@ static bool is_private(const char *path)
  * stays a TCP connection. */
 static bool socket_path_find(char *path, size_t size)
 {
+	char name[64];
 	const char *run = env_get("XDG_RUNTIME_DIR");
 
 	if (run && is_private(run))
 		return snprintf(path, size, "%s", run) < (int)size;
-	snprintf(path, size, "/tmp/verbena-rsocket-%u", geteuid());
-	if ((mkdir(path, 0700) == 0 || errno == EEXIST) && is_private(path))
+	snprintf(name, sizeof(name), "verbena-rsocket-%u", geteuid());
+	if (!own_dir_find(path, size, "/tmp", name) &&
+	    (mkdir(path, 0700) == 0 || errno == EEXIST) && is_private(path))
 		return true;
 	log_warn("%s isn't a directory of user %u alone (mode 0700): connections for children "
 		 "can't be made; remove it, or set XDG_RUNTIME_DIR",

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "topology/parse.h"
@@ -131,17 +132,31 @@ uint32_t alias_find(const struct parser *parser, struct topology_slice name)
 
 /* Files ------------------------------------------------------------------------------------ */
 
+/* A file's text: a pipe would make the program wait, a device might never end. */
+static int include_try(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat st;
+
+	if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)))
+		return fd;
+	close(fd);
+	errno = ENOTSUP;
+	return -1;
+}
+
 /* Beside the file that includes it, or where the program is. A descriptor or a negative errno. */
 static int include_open(const struct parser *parser, const char *name)
 {
 	char path[TOPOLOGY_PATH_MAX];
 	int fd = -1;
 
+	errno = 0;
 	if (*name != '/' && *parser->directory &&
 	    snprintf(path, sizeof(path), "%s/%s", parser->directory, name) < (int)sizeof(path))
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		fd = open(name, O_RDONLY | O_CLOEXEC);
+		fd = include_try(path);
+	if (fd < 0 && errno != ENOTSUP)
+		fd = include_try(name);
 	return fd < 0 ? -errno : fd;
 }
 
@@ -217,7 +232,7 @@ void parse_include(struct parser *parser, struct topology_slice rest)
 		parser->failure = -ENOMEM;
 	else if (err)
 		topology_remark_error(parser->report, parser->line, "cannot include %.100s: %s",
-				      name, strerror(-err));
+				      name, err == -ENOTSUP ? "it is no file" : strerror(-err));
 	else
 		include_parse(parser, name, text);
 }

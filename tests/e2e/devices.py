@@ -108,6 +108,8 @@ def users_configuration(stage):
     require(listed(stage) == (["verbena0"], None), f"without a file: {listed(stage)}")
     usual = configuration_at(home, ".config", "verbena", "verbenad.conf")
     require(listed(stage) == (["big", "small"], usual), f"in HOME: {listed(stage)}")
+    # As for a user who may not search it: a container with another user, sudo that keeps HOME.
+    require(listed(stage, HOME="/dev/null") == (["verbena0"], None), "a HOME without files hinders")
     require(listed(stage, VERBENA_CONFIG="") == (["verbena0"], None), "it is read all the same")
     named = configuration_at(stage.directory, "named.conf", text="device = other veba\n")
     require(listed(stage, VERBENA_CONFIG=named) == (["other"], named), "not the one that was named")

@@ -358,12 +358,19 @@ int config_read(struct config *config, const char *path)
 
 /* ------------------------------------------------------------------ which file */
 
-/* Whether this user may have written the file. With sudo, HOME can be another user's. */
+/* Whether there is a file, and this user may have written it. HOME can be another user's, which
+ * this one may not even search: with sudo, or in a container with another user than its image has.
+ */
 static bool is_users_own(const char *path)
 {
 	struct stat st;
 
-	if (stat(path, &st) < 0 || st.st_uid == 0 || st.st_uid == geteuid())
+	if (stat(path, &st) < 0) {
+		if (errno != ENOENT)
+			log_info("%s isn't read: %s", path, strerror(errno));
+		return false;
+	}
+	if (st.st_uid == 0 || st.st_uid == geteuid())
 		return true;
 	log_warn("%s isn't read, because it belongs to user %u", path, (unsigned int)st.st_uid);
 	return false;

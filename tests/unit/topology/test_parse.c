@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -367,7 +368,7 @@ static int piece_read(const char *folder, const char *name)
 
 static void test_included_files(void **state)
 {
-	static const char *const names[] = {"pod", "net", "none", "circle", "wrong", "bad"};
+	static const char *const names[] = {"pod", "net", "none", "circle", "wrong", "bad", "pipe"};
 	char folder[] = "/tmp/verbena-topology-XXXXXX";
 	char path[256];
 
@@ -390,6 +391,15 @@ static void test_included_files(void **state)
 	piece_write(folder, "circle", "include \"circle\"\ninclude \"circle\"\n");
 	assert_int_equal(piece_read(folder, "circle"), -EINVAL);
 	assert_non_null(strstr(report.remarks[0].text, "files include one another"));
+	/* Neither waits for a program that writes, nor reads a device without an end. */
+	snprintf(path, sizeof(path), "%s/pipe", folder);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	piece_write(folder, "none", "\ninclude \"pipe\"\n");
+	assert_int_equal(piece_read(folder, "none"), -EINVAL);
+	assert_non_null(strstr(report.remarks[0].text, "cannot include pipe: it is no file"));
+	piece_write(folder, "none", "\ninclude \"/dev/zero\"\n");
+	assert_int_equal(piece_read(folder, "none"), -EINVAL);
+	assert_non_null(strstr(report.remarks[0].text, "cannot include /dev/zero: it is no file"));
 	/* What is wrong in a piece is said with its file and line. */
 	piece_write(folder, "bad", "\n\nHca x\n");
 	piece_write(folder, "wrong", "Hca 1 \"H\"\n\ninclude \"bad\"\n");
