@@ -42,6 +42,8 @@
 	X(RANK_XRC_DOMAIN, "xrc_domain.lock")  /* what a process is registered with */            \
 	X(RANK_PARK_CONTROL, "park.control")   /* the control thread works */                     \
 	X(RANK_PARK_ENGINE, "park.engine")     /* the engine thread works */                      \
+	X(RANK_UMAD_RETURN, "umad.return")     /* a port goes on with another fabric */           \
+	X(RANK_UMAD_PORTS, "umad.ports")       /* what is remembered of open ports */             \
 	X(RANK_DEVICES, "abi.devices")	       /* the list of devices */                          \
 	X(RANK_KERNEL_DEVICES, "kverbs.known") /* the list of kernel devices */                   \
 	X(RANK_INSTANCE, "hca.instance")       /* making the process's HCA */                     \

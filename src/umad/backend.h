@@ -46,9 +46,17 @@ struct umad_backend {
 
 	/*
 	 * The next message, up to `bytes`; never blocks. Returns its length; -EAGAIN: there is
-	 * none; -ENOSPC: it is longer, its header was written (with the length) and it stays.
+	 * none; -ENOSPC: it is longer, its header was written (with the length) and it stays;
+	 * -ENOTCONN: the device is gone, port_return() may bring it back.
 	 */
 	ssize_t (*packet_receive)(int fd, void *packet, size_t bytes);
+
+	/*
+	 * Tries to bring a device back that is gone, with the port's agents. -EAGAIN: not now, and
+	 * `changed` is a descriptor that can be read when it may have come back, or -1. NULL:
+	 * there is no such thing.
+	 */
+	int (*port_return)(int fd, int *changed);
 
 	/* Its messages come from a process of this machine, often within microseconds. */
 	bool is_near;

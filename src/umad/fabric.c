@@ -5,26 +5,32 @@
  *
  * A port is a connection, which the program polls. A table has what the connection doesn't tell:
  * which agents are registered, since a send to another one must fail at once. The answers of the
- * fabric come on sockets of their own, as what comes on the port's is for the program. Any thread;
- * there are no locks: a program that closes a port while it uses it has no right to any result.
+ * fabric come on sockets of their own, as what comes on the port's is for the program. When
+ * the fabric has ended, a port goes on with the next one while the program waits for messages
+ * (node_return()). Any thread. A program that closes a port while it uses it has no right to any
+ * result.
  */
 #include "umad/fabric.h"
 
 #include "base/env.h"
+#include "base/mutex.h"
 #include "base/sys.h"
 #include "client/call.h"
 #include "client/rundir.h"
 #include "proto/fabric.h"
 #include "proto/proto.h"
 #include "umad/backend.h"
+#include "umad/memory.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -43,8 +49,8 @@
 
 /* Connecting ----------------------------------------------------------------------------------- */
 
-/* A connection to the fabric, or a negative errno, told once in a process. */
-static int fabric_connect(void)
+/* A connection to the fabric, or a negative errno, which people are told once in a process. */
+static int fabric_connect(bool is_telling)
 {
 	static bool is_told;
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -62,7 +68,7 @@ static int fabric_connect(void)
 		return fd;
 	error = errno;
 	sys_close(fd);
-	if (!__atomic_exchange_n(&is_told, true, __ATOMIC_RELAXED))
+	if (is_telling && !__atomic_exchange_n(&is_told, true, __ATOMIC_RELAXED))
 		fprintf(stderr,
 			"verbena: no fabric runs in %s (%s), so node \"%s\" has no device: start "
 			"one with `verbena fabric up`\n",
@@ -87,7 +93,8 @@ static int answer_receive(int socket, void *answer, size_t bytes)
 }
 
 /* Asks about this process's node on a new connection, which is returned. */
-static int node_ask(enum proto_fabric_kind kind, int port, void *answer, size_t bytes)
+static int node_ask(enum proto_fabric_kind kind, int port, void *answer, size_t bytes,
+		    bool is_telling)
 {
 	const char *name = env_get(NODE_VARIABLE);
 	struct proto_fabric_named named = {
@@ -100,7 +107,7 @@ static int node_ask(enum proto_fabric_kind kind, int port, void *answer, size_t 
 	if (!name || strlen(name) >= sizeof named.node)
 		return -ENODEV;
 	strcpy(named.node, name);
-	fd = fabric_connect();
+	fd = fabric_connect(is_telling);
 	if (fd < 0)
 		return fd;
 	result = packet_send(fd, &named, sizeof named, NULL, 0, 0);
@@ -116,7 +123,7 @@ static int node_ask(enum proto_fabric_kind kind, int port, void *answer, size_t 
 
 static int node_query(struct proto_fabric_device *device)
 {
-	int fd = node_ask(PROTO_FABRIC_QUERY, 0, device, sizeof *device);
+	int fd = node_ask(PROTO_FABRIC_QUERY, 0, device, sizeof *device, true);
 
 	if (fd < 0)
 		return fd;
@@ -215,7 +222,7 @@ static int node_issm_path(const char *name, int port, char *path, size_t size)
 	struct proto_fabric_path answer;
 	int fd = strcmp(name, DEVICE_NAME)
 			 ? -ENODEV
-			 : node_ask(PROTO_FABRIC_ISSM, port, &answer, sizeof answer);
+			 : node_ask(PROTO_FABRIC_ISSM, port, &answer, sizeof answer, true);
 
 	if (fd < 0)
 		return fd;
@@ -232,7 +239,7 @@ static int node_issm_path(const char *name, int port, char *path, size_t size)
 /* Open ports ----------------------------------------------------------------------------------- */
 
 /* By descriptor: PORT_IS_OPEN, and bit n for agent n. */
-#define PORTS_MAX 4096
+#define PORTS_MAX MEMORY_PORTS
 #define PORT_IS_OPEN (1ull << 63)
 static uint64_t open_ports[PORTS_MAX];
 
@@ -262,21 +269,35 @@ static int port_check(int fd, uint32_t agent)
 	return port >> agent & 1 ? 0 : -EIO;
 }
 
-static int node_open(const char *name, int number)
+/* A new connection of the port, non-blocking. */
+static int port_connect(int number, bool is_telling)
 {
 	struct proto_fabric_result answer;
-	int fd;
+	int fd = node_ask(PROTO_FABRIC_OPEN, number, &answer, sizeof answer, is_telling);
 
-	if (strcmp(name, DEVICE_NAME))
-		return -ENODEV;
-	fd = node_ask(PROTO_FABRIC_OPEN, number, &answer, sizeof answer);
 	if (fd < 0)
 		return fd == -ENODEV ? fd : -EIO;
 	if (answer.result) {
 		sys_close(fd);
 		return answer.result == -ENODEV ? -EINVAL : answer.result;
 	}
-	if (!port_place(fd) || fcntl(fd, F_SETFL, O_NONBLOCK) < 0) {
+	if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0) {
+		sys_close(fd);
+		return -EMFILE;
+	}
+	return fd;
+}
+
+static int node_open(const char *name, int number)
+{
+	int fd;
+
+	if (strcmp(name, DEVICE_NAME))
+		return -ENODEV;
+	fd = port_connect(number, true);
+	if (fd < 0)
+		return fd;
+	if (memory_open(fd, number)) {
 		sys_close(fd);
 		return -EMFILE;
 	}
@@ -291,6 +312,7 @@ static int node_close(int fd)
 
 	if (!place || !(__atomic_exchange_n(place, 0, __ATOMIC_RELAXED) & PORT_IS_OPEN))
 		return -EBADF;
+	memory_close(fd);
 	sys_close(fd);
 	return 0;
 }
@@ -357,6 +379,7 @@ static int node_register(int fd, int qpn, struct umad_reg_attr *attr, uint32_t *
 	if (answer.id >= UMAD_CA_MAX_AGENTS)
 		return -EIO;
 	*agent = answer.id;
+	memory_agent(fd, answer.id, &request);
 	port_note(fd, answer.id, true);
 	return 0;
 }
@@ -375,8 +398,10 @@ static int node_unregister(int fd, uint32_t agent)
 	result = agent_ask(fd, &request, &answer);
 	if (!result)
 		result = answer.result;
-	if (!result)
+	if (!result) {
 		port_note(fd, agent, false);
+		memory_agent(fd, agent, NULL);
+	}
 	return result;
 }
 
@@ -397,22 +422,13 @@ static int long_send(int fd, const void *packet, size_t bytes)
 	return result;
 }
 
-static int node_send(int fd, const void *packet, size_t bytes)
+static int short_send(int fd, const void *packet, size_t bytes)
 {
 	struct proto_fabric_request request = {PROTO_FABRIC_ABI, PROTO_FABRIC_MAD};
-	const struct ib_user_mad *header = packet;
-	uint8_t buffer[sizeof request + sizeof *header + MAD_BYTES_ONE];
+	uint8_t buffer[sizeof request + sizeof(struct ib_user_mad) + MAD_BYTES_ONE];
 	uint8_t *joined = buffer;
 	int result;
 
-	if (bytes < sizeof *header + MAD_BYTES_MIN || bytes > sizeof *header + MESSAGE_BYTES_MAX ||
-	    header->agent_id >= UMAD_CA_MAX_AGENTS)
-		return -EINVAL;
-	result = port_check(fd, header->agent_id);
-	if (result)
-		return result;
-	if (bytes > PROTO_FABRIC_INLINE)
-		return long_send(fd, packet, bytes);
 	if (sizeof request + bytes > sizeof buffer)
 		joined = malloc(sizeof request + bytes);
 	if (!joined)
@@ -422,6 +438,26 @@ static int node_send(int fd, const void *packet, size_t bytes)
 	result = port_send(fd, joined, sizeof request + bytes, -1);
 	if (joined != buffer)
 		free(joined);
+	return result;
+}
+
+static int node_send(int fd, const void *packet, size_t bytes)
+{
+	const struct ib_user_mad *header = packet;
+	int result;
+
+	if (bytes < sizeof *header + MAD_BYTES_MIN || bytes > sizeof *header + MESSAGE_BYTES_MAX ||
+	    header->agent_id >= UMAD_CA_MAX_AGENTS)
+		return -EINVAL;
+	result = port_check(fd, header->agent_id);
+	if (result)
+		return result;
+	/* Before it is sent, as its answer may come at once. */
+	memory_sent(fd, packet, bytes);
+	result = bytes > PROTO_FABRIC_INLINE ? long_send(fd, packet, bytes)
+					     : short_send(fd, packet, bytes);
+	if (result)
+		memory_unsent(fd, packet);
 	return result;
 }
 
@@ -437,7 +473,7 @@ static ssize_t port_receive(int fd, void *data, size_t bytes, int *file, int fla
 	for (unsigned int i = 1; i < PROTO_MAX_FDS; i++)
 		if (fds[i] >= 0)
 			sys_close(fds[i]);
-	return got ? got : -EIO; /* 0: the fabric has ended */
+	return !got || got == -ECONNRESET ? -ENOTCONN : got; /* the fabric has ended */
 }
 
 /* The whole of a message whose packet has its beginning only. */
@@ -458,6 +494,10 @@ static ssize_t node_receive(int fd, void *packet, size_t bytes)
 
 	if (file >= 0)
 		sys_close(file);
+	if (got == -ENOTCONN && port_check(fd, 0) != -EBADF) {
+		got = memory_unanswered(fd, packet, bytes);
+		return got ? got : -ENOTCONN;
+	}
 	if (got < 0 && got != -EMSGSIZE)
 		return got;
 	if (bytes < sizeof header)
@@ -477,7 +517,124 @@ static ssize_t node_receive(int fd, void *packet, size_t bytes)
 		got = file_receive(file, packet, header.length);
 	if (file >= 0)
 		sys_close(file);
+	if (got > 0)
+		memory_came(fd, packet, (size_t)got);
 	return got;
+}
+
+/* A fabric that has ended --------------------------------------------------------------------- */
+
+/* Registers what has the lowest free number, which must be `id`. 0 or a negative errno. */
+static int agent_again(int fresh, uint32_t id, const struct proto_fabric_register *request)
+{
+	struct proto_fabric_agent answer;
+	int result = agent_ask(fresh, request, &answer);
+
+	if (!result)
+		result = answer.result;
+	return !result && answer.id != id ? -EIO : result;
+}
+
+static void agent_end(int fresh, uint32_t id)
+{
+	const struct proto_fabric_register request = {
+		.request = {PROTO_FABRIC_ABI, PROTO_FABRIC_UNREGISTER},
+		.id = id,
+	};
+	struct proto_fabric_agent answer;
+
+	agent_ask(fresh, &request, &answer);
+}
+
+/* Registers the port's agents on a new connection, with their numbers, as the program knows them.
+ * Meanwhile an agent without methods has each number that isn't in use. 0 or a negative errno: the
+ * connection is of no use. */
+static int agents_again(int port, int fresh)
+{
+	static const struct proto_fabric_register filler = {
+		.request = {PROTO_FABRIC_ABI, PROTO_FABRIC_REGISTER},
+		.qpn = 1,
+		.mgmt_class = 0x03,
+		.mgmt_class_version = 2,
+	};
+	struct proto_fabric_register request;
+	uint32_t used = 0;
+	int result = 0;
+
+	for (uint32_t id = 0; id < UMAD_CA_MAX_AGENTS; id++)
+		used |= (uint32_t)memory_agent_get(port, id, &request) << id;
+	for (uint32_t id = 0; used >> id && !result; id++)
+		result = agent_again(fresh, id,
+				     memory_agent_get(port, id, &request) ? &request : &filler);
+	for (uint32_t id = 0; used >> id && !result; id++)
+		if (!(used >> id & 1))
+			agent_end(fresh, id);
+	return result;
+}
+
+/* A descriptor that can be read when a fabric may have begun to listen, or -1. It stays open for
+ * the process's life. */
+static int changes_watch(void)
+{
+	static _Atomic int watch = -1;
+	char directory[RUNDIR_MAX], events[4096];
+	int fd = watch;
+
+	if (fd < 0) {
+		int none = -1;
+
+		fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+		if (fd >= 0 && !atomic_compare_exchange_strong(&watch, &none, fd)) {
+			sys_close(fd);
+			fd = none;
+		}
+	}
+	/* The directory may be another one than before. */
+	if (fd < 0 || rundir_find(directory, sizeof directory) ||
+	    inotify_add_watch(fd, directory, IN_CREATE | IN_MOVED_TO | IN_ATTRIB) < 0)
+		return -1;
+	while (sys_read(fd, events, sizeof events) > 0)
+		;
+	return fd;
+}
+
+/* Whether the port's connection has ended: what it has received was read before. */
+static bool port_has_ended(int fd)
+{
+	char byte;
+
+	return recv(fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+static struct mutex return_lock = MUTEX_INITIALIZER(RANK_UMAD_RETURN);
+
+/* The new connection takes the descriptor of the old one, so the program, and threads that wait,
+ * go on with it. */
+static int port_replace(int fd) REQUIRES(return_lock)
+{
+	int fresh = port_connect(memory_number(fd), false);
+	int result = fresh < 0 ? fresh : agents_again(fd, fresh);
+
+	if (!result && dup3(fresh, fd, O_CLOEXEC) < 0)
+		result = -errno;
+	if (fresh >= 0)
+		sys_close(fresh);
+	return result;
+}
+
+static int node_return(int fd, int *changed)
+{
+	int result = 0;
+
+	if (memory_number(fd) < 0)
+		return -EIO;
+	/* Watched first: a fabric that begins after the attempt isn't missed. */
+	*changed = changes_watch();
+	mutex_take(&return_lock);
+	if (port_has_ended(fd))
+		result = port_replace(fd);
+	mutex_give(&return_lock);
+	return result ? -EAGAIN : 0;
 }
 
 const struct umad_backend backend_fabric = {
@@ -490,6 +647,7 @@ const struct umad_backend backend_fabric = {
 	.agent_unregister = node_unregister,
 	.packet_send = node_send,
 	.packet_receive = node_receive,
+	.port_return = node_return,
 	.is_near = true,
 };
 

@@ -215,34 +215,86 @@ static ssize_t port_receive_soon(int portid, void *packet, size_t bytes)
 		       : -EAGAIN;
 }
 
+/* The next message, if it comes within the time. Sets errno only to say more than the result. */
+static ssize_t port_receive_in_time(int portid, void *packet, size_t bytes, int timeout_ms)
+{
+	ssize_t got = timeout_ms ? port_receive_soon(portid, packet, bytes) : -EAGAIN;
+	int result;
+
+	errno = 0;
+	if (got >= 0 || got == -ENOSPC || got == -ENOTCONN)
+		return got;
+	result = timeout_ms ? port_wait(portid, timeout_ms) : 0;
+	if (result)
+		return result;
+	got = backend_current()->packet_receive(portid, packet, bytes);
+	errno = 0;
+	return got;
+}
+
+static int ms_left_of(int timeout_ms, uint64_t began_ns)
+{
+	uint64_t passed = (clock_ns() - began_ns) / 1000000;
+
+	if (timeout_ms < 0)
+		return timeout_ms;
+	return passed < (uint64_t)timeout_ms ? timeout_ms - (int)passed : 0;
+}
+
+/*
+ * Waits until the port's device is back: 0; or -ETIMEDOUT; -EIO: it can't come back. Linux fails
+ * each call from then on. A program that waits for messages without end (OpenSM) takes that for the
+ * failure of one message, and calls again and again. The wait is a cancellation point, as
+ * umad_recv() always has one: that is how OpenSM ends.
+ */
+static int port_await_return(int portid, int timeout_ms, uint64_t began_ns)
+{
+	enum { LOOK_MS = 1000 }; /* where changes can't be watched */
+
+	if (!backend_current()->port_return)
+		return -EIO;
+	for (;;) {
+		struct pollfd changed = {.fd = -1, .events = POLLIN};
+		int result = backend_current()->port_return(portid, &changed.fd);
+		int left = ms_left_of(timeout_ms, began_ns);
+
+		if (result != -EAGAIN)
+			return result;
+		if (!left)
+			return -ETIMEDOUT;
+		if (poll(&changed, 1, left > 0 && left < LOOK_MS ? left : LOOK_MS) < 0)
+			return -EIO;
+	}
+}
+
 EXPORT int umad_recv(int portid, void *umad, int *length, int timeout_ms)
 {
 	struct ib_user_mad *packet = umad;
+	uint64_t began_ns = timeout_ms > 0 ? clock_ns() : 0;
 	ssize_t bytes;
 
 	if (!umad || !length || *length < 0) {
 		errno = EINVAL;
 		return -EINVAL;
 	}
-	bytes = timeout_ms ? port_receive_soon(portid, umad, umad_size() + *length) : -EAGAIN;
-	errno = 0;
-	if (bytes < 0 && bytes != -ENOSPC) {
-		int result = timeout_ms ? port_wait(portid, timeout_ms) : 0;
-
-		if (result < 0) {
-			if (!errno)
-				errno = -result;
-			return result;
-		}
-		bytes = backend_current()->packet_receive(portid, umad, umad_size() + *length);
-	}
+	do {
+		bytes = port_receive_in_time(portid, umad, umad_size() + *length,
+					     ms_left_of(timeout_ms, began_ns));
+		if (bytes != -ENOTCONN)
+			break;
+		bytes = timeout_ms ? port_await_return(portid, timeout_ms, began_ns) : -EIO;
+		errno = 0;
+	} while (!bytes);
 	if (bytes >= (ssize_t)umad_size()) {
 		*length = (int)(bytes - (ssize_t)umad_size());
 		return (int)packet->agent_id;
 	}
-	errno = bytes < 0 ? (int)-bytes : EIO;
-	if (errno == ENOSPC)
+	if (bytes >= 0)
+		bytes = -EIO;
+	if (!errno)
+		errno = (int)-bytes;
+	if (bytes == -ENOSPC)
 		*length = (int)(packet->length - umad_size());
 	UMAD_TRACE("fd %d: %s", portid, strerror(errno));
-	return -errno;
+	return (int)bytes;
 }

@@ -45,7 +45,7 @@ def killed_and_resumed(fabric):
 
 
 def killed_under_a_manager(fabric):
-    """An SM that runs meanwhile sees a removed device; another one finds the subnet as it was."""
+    """An SM that was killed, too, is replaced by another one, which finds the subnet as it was."""
     fabric.start(SMALL)
     for _ in range(4):
         child = fabric.spawn("H1", "opensm", "-d", "2", "-o", "-f", "log")
@@ -57,6 +57,32 @@ def killed_under_a_manager(fabric):
         fabric.start("--resume")
         fabric.run("H1", "opensm", "-o", "-f", "log")
         require(fabric.ask(op="status")["links_active"] == 6, "not all links are active")
+
+
+def a_manager_goes_on(fabric):
+    """OpenSM waits while there is no fabric, goes on with the next one, and ends when it is told to,
+    also while there is none."""
+    fabric.start(SMALL)
+    manager = fabric.manager("H1", "log")
+    for is_killed in (True, False):
+        if is_killed:
+            fabric.kill()
+        else:
+            fabric.ask(op="down")
+            fabric.await_end()
+        fabric.start("--resume")
+        poll_until(lambda: not fabric.run("H2", "sminfo", check=False)[0], "the manager is gone")
+        # It hears of a change, and its next sweep comes to an end.
+        before = fabric.log("log").count("SUBNET UP")
+        fabric.ask(op="link", node="S1", port=8, action="down")
+        poll_until(lambda: fabric.log("log").count("SUBNET UP") > before, "the manager is deaf")
+        before = fabric.log("log").count("SUBNET UP")
+        fabric.ask(op="link", node="S1", port=8, action="up")
+        poll_until(lambda: fabric.log("log").count("SUBNET UP") > before, "the manager is deaf")
+    require("ERR 5404" not in fabric.log("log"), "OpenSM was told of failed messages")
+    fabric.kill()
+    manager.terminate()
+    manager.wait(PATIENCE)
 
 
 def issm_survives(fabric):
@@ -311,7 +337,7 @@ if __name__ == "__main__":
     need("opensm", "smpquery", "ibstat")
     subprocess.run([os.path.join(BUILD, "bin", "verbena-fabric"), "--version"], check=True,
                    stdout=subprocess.DEVNULL)
-    sys.exit(main([killed_and_resumed, killed_under_a_manager, issm_survives, saved_and_loaded,
-                   what_is_refused, damaged_states, hostile_packets, a_program_that_never_reads,
+    sys.exit(main([killed_and_resumed, killed_under_a_manager, a_manager_goes_on, issm_survives,
+                   saved_and_loaded, what_is_refused, damaged_states, hostile_packets, a_program_that_never_reads,
                    hostile_control, what_the_file_says_of_cables, delays_hold_up_datagrams,
                    signals_end_it, without_a_fabric]))
