@@ -239,6 +239,14 @@ static int node_gid_find(const struct node *node, uint8_t port, const union ibv_
 	return -ENOENT;
 }
 
+static bool gid_is_loopback(const union ibv_gid *gid)
+{
+	const struct in6_addr *address = (const struct in6_addr *)gid->raw;
+
+	return IN6_IS_ADDR_LOOPBACK(address) ||
+	       (IN6_IS_ADDR_V4MAPPED(address) && gid->raw[12] == 127);
+}
+
 /* The index of `gid` in the port's table, or a negative errno. */
 static int gid_index_find(struct ibv_context *context, uint8_t port, const union ibv_gid *gid)
 {
@@ -249,8 +257,13 @@ static int gid_index_find(struct ibv_context *context, uint8_t port, const union
 		return kernel_gid_find(kernel, port, gid);
 	if (membership)
 		return node_gid_find(membership->node, port, gid);
-	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
+	/* Datagrams that the connection manager arranged may have come to an address behind the
+	 * table; those of the loopback interface are there. */
+	uint32_t start = gid_is_loopback(gid) ? LIMIT_GIDS : 0;
+
+	for (uint32_t n = 0; n < LIMIT_GID_INDICES; n++) {
 		struct proto_query_gid_resp resp;
+		uint32_t i = (start + n) % LIMIT_GID_INDICES;
 		int err = daemon_query_gid(conn_of(context), port, i, &resp);
 
 		if (!err && !memcmp(resp.gid, gid->raw, sizeof(resp.gid)))

@@ -268,7 +268,8 @@ static int gid_query_entry(struct ibv_context *context, uint32_t port, uint32_t 
 		return kernel_query_gid(kernel, port, index, entry);
 	if (context_node(context))
 		return node_query_gid(context_node(context), port, index, entry);
-	int err = -daemon_query_gid(conn_of(context), port, index, &resp);
+	int err = index < LIMIT_GIDS ? -daemon_query_gid(conn_of(context), port, index, &resp)
+				     : EINVAL;
 
 	if (err)
 		return err;

@@ -67,17 +67,24 @@ static struct capture_device *capture_device_find(struct capture_file *file, con
 	return NULL;
 }
 
-static void learn_gids(struct capture_device *device, const json_t *gids)
+static void learn_gid(struct capture_device *device, const char *text)
+{
+	if (device->gids < LIMIT_GID_INDICES &&
+	    inet_pton(AF_INET6, text, device->gid[device->gids]) == 1)
+		device->gids++;
+}
+
+/* Those of its table, and those behind it. */
+static void learn_gids(struct capture_device *device, const json_t *facts)
 {
 	const json_t *gid;
 	size_t i;
 
 	device->gids = 0;
-	json_array_foreach(gids, i, gid) {
-		if (device->gids < LIMIT_GIDS &&
-		    inet_pton(AF_INET6, ctl_string(gid, "gid"), device->gid[device->gids]) == 1)
-			device->gids++;
-	}
+	json_array_foreach(json_object_get(facts, "gids"), i, gid)
+		learn_gid(device, ctl_string(gid, "gid"));
+	json_array_foreach(json_object_get(facts, "hidden_gids"), i, gid)
+		learn_gid(device, json_is_string(gid) ? json_string_value(gid) : "");
 }
 
 int capture_file_devices(struct capture_file *file, const json_t *devices, const char *only)
@@ -96,7 +103,7 @@ int capture_file_devices(struct capture_file *file, const json_t *devices, const
 			device->wanted = !only || !strcmp(only, name);
 		}
 		if (device)
-			learn_gids(device, json_object_get(one, "gids"));
+			learn_gids(device, one);
 	}
 	return only && !capture_device_find(file, only) ? -ENODEV : 0;
 }

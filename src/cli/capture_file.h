@@ -23,7 +23,7 @@ struct capture_device {
 	char name[32];
 	bool wanted;
 	uint32_t gids;
-	uint8_t gid[LIMIT_GIDS][16];
+	uint8_t gid[LIMIT_GID_INDICES][16];
 	uint64_t packets;
 	/* Its Ethernet frames are on an interface of their own, written before the first of them.
 	 */

@@ -77,7 +77,10 @@
 
 #define LIMIT_RD_ATOM 128u
 #define LIMIT_MSG_BYTES (1u << 30)
-#define LIMIT_GIDS 256u
+/* A port's table, which programs may search; and the GIDs that can be named by index, most of which
+ * are behind the table (src/daemon/net/gids.h). */
+#define LIMIT_GIDS 128u
+#define LIMIT_GID_INDICES 256u
 #define LIMIT_PKEYS 1u
 #define LIMIT_COMP_VECTORS 8u
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The administrator's defaults: files with one number each in /etc/rdma/rsocket, see verbena-rsocket(7).
- * Read once. A file without a number, or with one out of bounds, is ignored.
+ * The administrator's defaults: files with one number each in /etc/rdma/rsocket, see
+ * verbena-rsocket(7). Read once. A file without a number, or with one out of bounds, is ignored.
  */
 #include <stdio.h>
 

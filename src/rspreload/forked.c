@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Connections that child processes use. See preload.h and verbena-rsocket(7): with RDMAV_FORK_SAFE=1 at
- * both ends.
+ * Connections that child processes use. See preload.h and verbena-rsocket(7): with
+ * RDMAV_FORK_SAFE=1 at both ends.
  *
  * A queue pair can't be handed to a child, so a connection begins as a TCP connection. At the first
  * use of an accepted connection, the server or its child listens as an rsocket at the same port,

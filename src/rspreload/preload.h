@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * librspreload.so: preloaded, it turns a program's TCP sockets into rsockets. See verbena-rsocket(7).
+ * librspreload.so: preloaded, it turns a program's TCP sockets into rsockets. See
+ * verbena-rsocket(7).
  *
  * The program has a descriptor of /dev/null, which reserves the number; a table says which rsocket
  * the number stands for. The rsocket library uses sockets, too, under other numbers, so its calls

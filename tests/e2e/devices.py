@@ -105,12 +105,13 @@ def users_configuration(stage):
     del stage.environment["VERBENA_CONFIG"]
     home = os.path.join(stage.directory, "home")
     stage.environment.update(HOME=home, XDG_CONFIG_HOME="")
-    require(listed(stage) == (["verbena0"], None), f"without a file: {listed(stage)}")
+    unset = (["verbena0", "verbena1"], None)
+    require(listed(stage) == unset, f"without a file: {listed(stage)}")
     usual = configuration_at(home, ".config", "verbena", "verbenad.conf")
     require(listed(stage) == (["big", "small"], usual), f"in HOME: {listed(stage)}")
     # As for a user who may not search it: a container with another user, sudo that keeps HOME.
-    require(listed(stage, HOME="/dev/null") == (["verbena0"], None), "a HOME without files hinders")
-    require(listed(stage, VERBENA_CONFIG="") == (["verbena0"], None), "it is read all the same")
+    require(listed(stage, HOME="/dev/null") == unset, "a HOME without files hinders")
+    require(listed(stage, VERBENA_CONFIG="") == unset, "it is read all the same")
     named = configuration_at(stage.directory, "named.conf", text="device = other veba\n")
     require(listed(stage, VERBENA_CONFIG=named) == (["other"], named), "not the one that was named")
     folder = os.path.join(stage.directory, "folder")
@@ -139,7 +140,7 @@ def wrong_configuration(stage):
     os.chmod(usual, 0o644)
     if os.geteuid() == 0 and not subprocess.run(["chown", "65534", usual], check=False,
                                                 stderr=subprocess.DEVNULL).returncode:
-        require(listed(stage) == (["verbena0"], None), "another user's file is read")
+        require(listed(stage) == (["verbena0", "verbena1"], None), "another user's file is read")
         require("isn't read, because it belongs to user 65534" in stage.log(), stage.log_tail())
         refused("may be changed by others", VERBENA_CONFIG=usual)
 
@@ -247,15 +248,18 @@ def interface_vanishes(stage):
                        and len(devinfo(stage, "small")["gids"]) >= 2, 10), "it isn't up again")
 
 
-def common_device(stage):
-    """Without configuration: one device, all addresses; its port goes by the first card."""
-    info = devinfo(stage, "verbena0")
-    require(addresses("::ffff:10.91.0.1", "::ffff:10.91.1.1", "::ffff:127.0.0.1") <= info["gids"],
-            f"addresses are missing: {info['gids']}")
-    require((info["mtu"], info["guid"]) == (4096, "0000:00ff:fe00:0a01"), f"odd: {info}")
+def found_devices(stage):
+    """Without configuration: a device for each card, with its own addresses only (gid_rules.py has
+    more). A program that has one open keeps it when the card goes down."""
+    for name, mac, number, mtu in (("verbena0", "a", 0, 4096), ("verbena1", "b", 1, 1024)):
+        info = devinfo(stage, name)
+        own = addresses(f"fe80::ff:fe00:{mac}01", f"::ffff:10.91.{number}.1")
+        require(info["gids"] - addresses("fd91::1") == own, f"{name}: {info['gids']} instead of {own}")
+        require((info["mtu"], info["guid"]) == (mtu, f"0000:00ff:fe00:0{mac}01"), f"odd: {info}")
     watch = watch_device(stage, "verbena0")
     ip("link", "set", "veba", "down")
     expect_event(watch, "EVENT_PORT_ERR")
+    require(devinfo(stage, "verbena0")["state"] == "PORT_DOWN", "the port isn't down")
     ip("link", "set", "veba", "up")
     expect_event(watch, "EVENT_PORT_ACTIVE")
     watch.kill(15)
@@ -285,16 +289,23 @@ def own_address(stage):
 
 
 def lonely_device(stage):
-    """A host without a network: the device is up, for this host."""
+    """A host without a network: the device is up, for this host. It becomes the card's."""
     info = devinfo(stage, "verbena0")
     require((info["state"], info["mtu"]) == ("PORT_ACTIVE", 4096), f"odd: {info}")
+    watch = watch_device(stage, "verbena0")
     ip("link", "set", "veba_peer", "up")
     ip("link", "set", "veba", "up")
     require(poll_until(lambda: "10.91.0.1" in str(stage.status()["devices"][0]["gids"]), 10),
             "its addresses don't come")
+    expect_event(watch, "EVENT_GID_CHANGE")
     ip("link", "set", "veba", "down")
     require(poll_until(lambda: devinfo(stage, "verbena0")["state"] == "PORT_DOWN", 10),
             "once it was up, it goes down")
+    watch.kill(15)
+    watch.wait(5 * SLOW)
+    # Nobody has the device open any more: it is what the network is now.
+    require(poll_until(lambda: devinfo(stage, "verbena0")["state"] == "PORT_ACTIVE", 10),
+            "a host without a network doesn't serve itself")
 
 
 def main():
@@ -321,7 +332,7 @@ def main():
         suite.case("a wrong configuration", wrong_configuration, stage)
     with Stage() as stage:
         daemon = start_daemon(stage, "")
-        suite.case("the device of all interfaces", common_device, stage)
+        suite.case("a device for each card", found_devices, stage)
         suite.case("an address of the host's comes and goes", own_address, stage)
         end_daemon(daemon)
     for name in MACS:

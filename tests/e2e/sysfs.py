@@ -53,9 +53,9 @@ def said_gids(stage):
 
 
 def gids(stage):
-    """All 256 are there, those that the device has are the same, and only those have a type."""
+    """All 128 are there, those that the device has are the same, and only those have a type."""
     said = said_gids(stage)
-    lines = read(stage, *(f"ports/1/gids/{index}" for index in range(256)))
+    lines = read(stage, *(f"ports/1/gids/{index}" for index in range(128)))
     for index, line in enumerate(lines):
         require(gid_words(line), f"GID {index} is written {line!r}")
         wanted = socket.inet_pton(socket.AF_INET6, said.get(index, "::"))

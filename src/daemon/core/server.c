@@ -130,6 +130,7 @@ static void on_uverbs(struct watch *watch, uint32_t events)
 	(void)events;
 	struct server *server = container_of(watch, struct server, uverbs);
 
+	devices_prepare(&server->devices);
 	accept_some(server, watch->fd, conn_open, &server->devices.device[0]);
 }
 
@@ -138,19 +139,26 @@ static void on_node(struct watch *watch, uint32_t events)
 	struct device *device = container_of(watch, struct device, listener);
 
 	(void)events;
+	devices_prepare(&device->server->devices);
 	accept_some(device->server, watch->fd, conn_open, device);
 }
 
 static void on_rdma_cm(struct watch *watch, uint32_t events)
 {
+	struct server *server = container_of(watch, struct server, rdma_cm);
+
 	(void)events;
-	accept_some(container_of(watch, struct server, rdma_cm), watch->fd, open_cm, NULL);
+	devices_prepare(&server->devices);
+	accept_some(server, watch->fd, open_cm, NULL);
 }
 
 static void on_ctl(struct watch *watch, uint32_t events)
 {
+	struct server *server = container_of(watch, struct server, ctl);
+
 	(void)events;
-	accept_some(container_of(watch, struct server, ctl), watch->fd, open_ctl, NULL);
+	devices_prepare(&server->devices);
+	accept_some(server, watch->fd, open_ctl, NULL);
 }
 
 /* ------------------------------------------------------------------ going */

@@ -339,6 +339,15 @@ void server_give_up(int ready_fd)
 		log_debug("the program that started this daemon doesn't wait for it any more");
 }
 
+int setup_listen_device(struct server *server, struct device *device)
+{
+	int none = -1;
+
+	device->listener = (struct watch){.fd = -1, .stranger = true, .ready = server->node_ready};
+	return listen_at(server, &device->listener, device->node, SOCK_SEQPACKET,
+			 &server->config.node, &none);
+}
+
 static int listen_at_all(struct server *server, struct activation *given)
 {
 	const struct config *config = &server->config;
@@ -350,15 +359,8 @@ static int listen_at_all(struct server *server, struct activation *given)
 			 server->dir, strerror(-err));
 	err = listen_at(server, &server->ctl, "ctl", SOCK_STREAM, &config->ctl, &given->ctl);
 
-	for (uint32_t i = 1; !err && i < server->devices.count; i++) {
-		struct device *device = &server->devices.device[i];
-		int none = -1;
-
-		device->listener =
-			(struct watch){.fd = -1, .stranger = true, .ready = server->node_ready};
-		err = listen_at(server, &device->listener, device->node, SOCK_SEQPACKET,
-				&config->node, &none);
-	}
+	if (!err)
+		err = devices_listen(&server->devices);
 	if (!err)
 		err = listen_at(server, &server->rdma_cm, PROTO_CM_NODE, SOCK_SEQPACKET,
 				&config->node, &given->rdma_cm);
@@ -445,6 +447,11 @@ static void close_watch(struct server *server, struct watch *watch, const char *
 		close(fd);
 }
 
+void setup_unlisten_device(struct server *server, struct device *device)
+{
+	close_watch(server, &device->listener, device->node);
+}
+
 static void close_fd(int *fd)
 {
 	if (*fd >= 0)
@@ -460,9 +467,8 @@ void setup_undo(struct server *server)
 	cm_service_close(server);
 	mcast_close(server);
 	xrc_fini(&server->xrc);
-	for (uint32_t i = 1; i < server->devices.count; i++)
-		close_watch(server, &server->devices.device[i].listener,
-			    server->devices.device[i].node);
+	for (uint32_t i = 1; server->devices.server && i < server->devices.count; i++)
+		setup_unlisten_device(server, &server->devices.device[i]);
 	route_cache_close(&server->routes);
 	if (server->devices.server)
 		devices_fini(&server->devices);

@@ -3,6 +3,7 @@
 #ifndef VERBENA_DAEMON_CORE_SETUP_H
 #define VERBENA_DAEMON_CORE_SETUP_H
 
+struct device;
 struct server;
 struct server_options;
 
@@ -14,6 +15,11 @@ struct server_options;
 int server_setup(struct server *server, const struct server_options *options);
 /* Undoes it: sockets first, then the locks. */
 void setup_undo(struct server *server);
+
+/* Opens the node of a device that isn't the first, and closes it. Returns 0, or -errno after a line
+ * in the log. */
+int setup_listen_device(struct server *server, struct device *device);
+void setup_unlisten_device(struct server *server, struct device *device);
 
 /* Opens the file `lock` of the run-time directory. Returns a descriptor or -errno. */
 int setup_open_lock(struct server *server);

@@ -32,12 +32,12 @@ static void gid_format(char *buffer, size_t size, const uint8_t *gid)
 		buffer[0] = 0;
 }
 
-/* The interfaces to which the device is bound, or else the one whose state is the port's. */
+/* The interfaces to which the device is bound, or else its base. */
 static void show_interfaces(const struct device *device, struct text *out)
 {
 	json_open(out, "interfaces", '[');
 	if (!device->bound)
-		json_words(out, NULL, device->first.ifname);
+		json_words(out, NULL, device->ifname);
 	for (uint32_t i = 0; device->bound && i < device->bound->count; i++)
 		json_words(out, NULL, device->bound->ifname[i]);
 	json_close(out, ']');
@@ -89,6 +89,16 @@ static void show_device(const struct device *device, struct text *out)
 		json_words(out, "type", "RoCE v2");
 		json_words(out, "ifname", entry->ifname);
 		json_close(out, '}');
+	}
+	json_close(out, ']');
+	json_open(out, "hidden_gids", '[');
+	for (uint32_t i = LIMIT_GIDS; i < LIMIT_GID_INDICES; i++) {
+		const struct host_address *entry = gids_get(&device->gids, i);
+
+		if (!entry)
+			continue;
+		gid_format(text, sizeof(text), entry->gid);
+		json_words(out, NULL, text);
 	}
 	json_close(out, ']');
 	json_close(out, '}');
@@ -152,7 +162,8 @@ void show_status(const struct server *server, const struct show_for *who, struct
 	show_wire(&server->wire, out);
 	json_open(out, "devices", '[');
 	for (uint32_t i = 0; i < server->devices.count; i++)
-		show_device(&server->devices.device[i], out);
+		if (devices_list_has(&server->devices, &server->devices.device[i]))
+			show_device(&server->devices.device[i], out);
 	json_close(out, ']');
 	counters_show_sum(server, who, out);
 	if (server->cm)

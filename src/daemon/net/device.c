@@ -3,6 +3,7 @@
 #include "daemon/net/device.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +61,6 @@ static void guid_from_card(struct device *device, const struct host_card *card)
 				 card->mac[3],	   card->mac[4], card->mac[5]};
 
 	memcpy(device->guid, guid, sizeof(guid));
-	memcpy(device->first.ifname, card->ifname, sizeof(card->ifname));
 }
 
 /* Makes a GUID that belongs to no vendor. */
@@ -73,41 +73,94 @@ static void guid_from_host(struct device *device)
 	g[0] &= 0xfc; /* locally administered, not a group's */
 	g[6] ^= (uint8_t)device->index;
 	g[7] |= 1; /* never all zero */
-	snprintf(device->first.ifname, sizeof(device->first.ifname), "%s",
-		 device->bound ? device->bound->ifname[0] : "lo");
 }
 
-/* The first GID stays, whatever addresses the interface has. But an interface that was removed and
- * made again has another index, and its MAC address may be changed. */
-static void refresh_first(struct device *device)
+static bool guid_is_taken(const struct device *device)
+{
+	const struct devices *devices = &device->server->devices;
+
+	for (uint32_t i = 0; i < devices->count; i++)
+		if (&devices->device[i] != device &&
+		    !memcmp(devices->device[i].guid, device->guid, sizeof(device->guid)))
+			return true;
+	return false;
+}
+
+/* An interface that was removed and made again has another index, and its MAC address may be
+ * changed. */
+static void refresh_interface(struct device *device)
 {
 	struct host_card card = {0};
 
-	if (host_card(device->first.ifname, &card) != 0) /* none of Ethernet */
-		card.ifindex = if_nametoindex(device->first.ifname);
-	device->first.ifindex = card.ifindex;
-	memcpy(device->first.mac, card.mac, sizeof(card.mac));
+	if (host_card(device->ifname, &card) != 0) /* none of Ethernet */
+		card.ifindex = if_nametoindex(device->ifname);
+	device->ifindex = card.ifindex;
+	memcpy(device->mac, card.mac, sizeof(card.mac));
 }
 
-void device_init(struct device *device, struct server *server, uint32_t index,
-		 const struct config_device *bound)
+static void set_identity(struct device *device, const char *ifname)
 {
 	struct host_card card;
 
-	*device = (struct device){
-		.server = server, .index = index, .bound = bound, .listener = {.fd = -1}};
-	snprintf(device->name, sizeof(device->name), "%s", bound ? bound->name : DEVICE_NAME);
-	snprintf(device->node, sizeof(device->node), "uverbs%u", index);
-	if (host_card(bound ? bound->ifname[0] : NULL, &card) == 0)
+	snprintf(device->ifname, sizeof(device->ifname), "%s", ifname);
+	if (host_card(ifname, &card) == 0)
 		guid_from_card(device, &card);
 	else
 		guid_from_host(device);
-	memcpy(device->first.gid, (const uint8_t[]){0xfe, 0x80}, 2);
-	memcpy(device->first.gid + 8, device->guid, sizeof(device->guid));
-	refresh_first(device);
+	/* Programs, librdmacm among them, know devices by their GUIDs. */
+	if (guid_is_taken(device))
+		guid_from_host(device);
+	refresh_interface(device);
+}
+
+void device_init(struct device *device, struct server *server, uint32_t index)
+{
+	const struct watch listener = device->listener;
+
+	*device = (struct device){.server = server, .index = index, .listener = listener};
+	snprintf(device->name, sizeof(device->name), "verbena%u", index);
+	snprintf(device->node, sizeof(device->node), "uverbs%u", index);
+}
+
+void device_bind(struct device *device, const struct config_device *bound)
+{
+	device->bound = bound;
+	snprintf(device->name, sizeof(device->name), "%s", bound->name);
+	set_identity(device, bound->ifname[0]);
+}
+
+void device_take(struct device *device, const char *base, enum reach reach)
+{
+	device->reach = reach;
+	device->present = true;
+	set_identity(device, base);
+}
+
+void device_take_host(struct device *device)
+{
+	device->reach = REACH_NONE;
+	device->present = true;
+	snprintf(device->ifname, sizeof(device->ifname), "lo");
+	guid_from_host(device);
+	refresh_interface(device);
+}
+
+bool device_is_alone(const struct device *device)
+{
+	return !device->bound && device->reach == REACH_NONE;
 }
 
 /* ------------------------------------------------------------------ port and GIDs */
+
+bool device_is_used(const struct device *device)
+{
+	const struct slots *slots = &device->server->slots;
+
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		if (slots->process[slot] && process_uses(slots->process[slot], device))
+			return true;
+	return false;
+}
 
 /* Sends an event to every process that has a context on the device. */
 static void device_send_event(const struct device *device, uint32_t event)
@@ -120,7 +173,6 @@ static void device_send_event(const struct device *device, uint32_t event)
 				      DEVICE_PORT);
 }
 
-/* Its last interface is gone: the contexts that are open end with it, as when a card is removed. */
 static void device_remove(struct device *device)
 {
 	const struct slots *slots = &device->server->slots;
@@ -132,12 +184,22 @@ static void device_remove(struct device *device)
 			process_lose_device(slots->process[slot], device);
 }
 
-static bool is_bound_to(const struct device *device, const char *ifname)
+static bool is_bound_to(const struct config_device *bound, const char *ifname)
 {
-	for (uint32_t i = 0; device->bound && i < device->bound->count; i++)
-		if (!strcmp(device->bound->ifname[i], ifname))
+	for (uint32_t i = 0; i < bound->count; i++)
+		if (!strcmp(bound->ifname[i], ifname))
 			return true;
-	return !device->bound;
+	return false;
+}
+
+bool device_has_interface(const struct device *device, const struct network *network,
+			  const struct host_address *address)
+{
+	if (device->bound)
+		return is_bound_to(device->bound, address->ifname);
+	const struct interface *base = network_base(network, address->ifindex);
+
+	return base && !device_is_alone(device) && !strcmp(base->ifname, device->ifname);
 }
 
 /* Up while one of the interfaces is up; the MTU is the smallest of those. */
@@ -158,61 +220,164 @@ static struct host_port device_bound_port(const struct device *device)
 }
 
 /*
- * The port of the device of all interfaces follows its card's interface, but only once that has
- * been up: a host without a network, or with a cable that isn't plugged in yet, still serves
- * itself.
+ * That of the base, whose MTU is also limited by those above it that have addresses. But a host of
+ * which no card has been up yet (a cable isn't plugged in) still serves itself.
  */
-static struct host_port common_port(struct device *device)
+static struct host_port device_base_port(const struct device *device,
+					 const struct host_address *own, unsigned int count)
 {
-	struct host_port port = host_port(device->first.ifname);
+	const struct host_port always = {.up = true, .mtu = MTU_BYTES_MAX + HEADERS_BYTES};
+	bool first = device == &device->server->devices.device[0];
 
-	device->seen_up |= port.up;
-	if (!device->seen_up)
-		port = (struct host_port){.up = true, .mtu = MTU_BYTES_MAX + HEADERS_BYTES};
+	if (device_is_alone(device) || (first && !device->server->devices.seen_up))
+		return always;
+	struct host_port port = host_port(device->ifname);
+	uint32_t last = device->ifindex;
+
+	for (unsigned int i = 0; i < count; i++) {
+		if (own[i].ifindex == last)
+			continue;
+		last = own[i].ifindex;
+		struct host_port above = host_port(own[i].ifname);
+
+		if (above.mtu && above.mtu < port.mtu)
+			port.mtu = above.mtu;
+	}
 	return port;
 }
 
-static void refresh_port(struct device *device, bool first)
+static void refresh_port(struct device *device, const struct host_address *own, unsigned int count)
 {
-	struct host_port port = device->bound ? device_bound_port(device) : common_port(device);
+	struct host_port port =
+		device->bound ? device_bound_port(device) : device_base_port(device, own, count);
 	bool changed = port.up != device->port.up;
 
 	if (!port.mtu)
 		port.mtu = device->port.mtu;
 	device->port = port;
-	if (!changed || first)
+	if (!changed)
 		return;
 	log_info("the port of %s is %s", device->name, port.up ? "up" : "down");
 	device_send_event(device, port.up ? EVENT_PORT_ACTIVE : EVENT_PORT_ERR);
 }
 
-static bool is_present(const struct device *device)
+static bool is_present(const struct device *device, const struct network *network)
 {
-	for (uint32_t i = 0; device->bound && i < device->bound->count; i++)
+	if (device_is_alone(device))
+		return true;
+	if (!device->bound)
+		return network_named(network, device->ifname);
+	for (uint32_t i = 0; i < device->bound->count; i++)
 		if (if_nametoindex(device->bound->ifname[i]))
 			return true;
-	return !device->bound;
+	return false;
 }
 
-void device_refresh(struct device *device, const struct host_address *list, unsigned int count)
+void device_notice(struct device *device, const struct network *network)
 {
-	bool first = !device->gids.used[0];
-	struct host_address *own = calloc((size_t)count + 1, sizeof(*own));
-	unsigned int n = 0;
-
-	for (unsigned int i = 0; own && i < count; i++)
-		if (is_bound_to(device, list[i].ifname))
-			own[n++] = list[i];
-	refresh_first(device);
 	bool was_present = device->present;
 
-	device->present = is_present(device);
+	device->present = is_present(device, network);
 	if (was_present && !device->present)
 		device_remove(device);
-	refresh_port(device, first);
-	mcast_datagrams(device->server, device->index, 128u << device_mtu(device));
+}
+
+static const struct host_address *address_find(const struct host_address *list, unsigned int count,
+					       const uint8_t gid[16])
+{
+	for (unsigned int i = 0; i < count; i++)
+		if (!memcmp(list[i].gid, gid, sizeof(list[i].gid)))
+			return &list[i];
+	return NULL;
+}
+
+/*
+ * The address at index 0. In Linux that is always the link-local one which is made of the card's
+ * address; here packets are sent by the host's own sockets, so it must be an address that the
+ * interface has. So another one stands there where IPv6 is switched off, or makes its link-local
+ * addresses otherwise; and until the interface has a carrier, when the kernel makes it. NULL: there
+ * is no address at all.
+ */
+static const struct host_address *choose_first(const struct device *device, const uint8_t usual[16],
+					       const struct host_address *own, unsigned int count)
+{
+	const struct host_address *now = gids_get(&device->gids, 0);
+	const struct host_address *first = address_find(own, count, usual);
+
+	if (!first && now)
+		first = address_find(own, count, now->gid);
+	for (unsigned int i = 0; i < count && !first; i++)
+		if (!own[i].tentative &&
+		    IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)own[i].gid) &&
+		    own[i].ifindex == device->ifindex)
+			first = &own[i];
+	for (unsigned int i = 0; i < count && !first; i++)
+		if (!own[i].tentative)
+			first = &own[i];
+	return first;
+}
+
+static bool refresh_gids(struct device *device, struct host_address *own, unsigned int count)
+{
+	struct host_address usual = {.gid = {0xfe, 0x80}, .ifindex = device->ifindex};
+	unsigned int usable = 0;
+
+	memcpy(usual.gid + 8, device->guid, sizeof(device->guid));
+	memcpy(usual.mac, device->mac, sizeof(usual.mac));
+	memcpy(usual.ifname, device->ifname, sizeof(usual.ifname));
+	const struct host_address *first = choose_first(device, usual.gid, own, count);
+	const struct host_address at_first = first ? *first : usual;
+
+	for (unsigned int i = 0; i < count; i++)
+		if (!own[i].tentative && memcmp(own[i].gid, usual.gid, sizeof(usual.gid)) != 0)
+			own[usable++] = own[i];
+	return gids_update(&device->gids, &at_first, own, usable);
+}
+
+/* Writes the addresses that are the device's, or those behind its table, to `out`. Returns their
+ * number. */
+static unsigned int addresses_of(const struct device *device, const struct network *network,
+				 bool hidden, struct host_address *out)
+{
+	const struct devices *devices = &device->server->devices;
+	bool rest = hidden || device_is_alone(device);
+	unsigned int n = 0;
+
+	/* The loopback interface's are the last in the list: first for a device that has no other
+	 * purpose. */
+	for (unsigned int pass = 0; pass < 2; pass++)
+		for (unsigned int i = 0; i < network->address_count; i++) {
+			const struct host_address *a = &network->addresses[i];
+			const struct interface *at = network_find(network, a->ifindex);
+			bool loopback = at && at->flags & IFF_LOOPBACK;
+
+			if (loopback == (pass == 0) &&
+			    (rest ? !devices_own(devices, network, a)
+				  : device_has_interface(device, network, a)))
+				out[n++] = *a;
+		}
+	return n;
+}
+
+void device_refresh(struct device *device, const struct network *network)
+{
+	struct host_address *own = calloc((size_t)network->address_count + 1, sizeof(*own));
+	bool changed = false;
+	unsigned int n;
+
+	refresh_interface(device);
+	if (!device_is_used(device))
+		gids_forget(&device->gids);
 	mcast_addresses_changed(device->server);
-	if (own && gids_update(&device->gids, &device->first, own, n) && !first)
+	if (!own)
+		return;
+	n = addresses_of(device, network, false, own);
+	refresh_port(device, own, n);
+	mcast_datagrams(device->server, device->index, 128u << device_mtu(device));
+	changed = refresh_gids(device, own, n);
+	n = devices_have_rest(device) ? addresses_of(device, network, true, own) : 0;
+	changed |= gids_update_hidden(&device->gids, own, n);
+	if (changed)
 		device_send_event(device, EVENT_GID_CHANGE);
 	free(own);
 }
@@ -249,10 +414,12 @@ int command_list_devices(struct request *request, void *response)
 
 	const struct devices *devices = &request->conn->server->devices;
 
-	resp->count = devices->count;
 	for (uint32_t i = 0; i < devices->count; i++) {
 		const struct device *device = &devices->device[i];
-		struct proto_device *to = &resp->device[i];
+
+		if (!devices_list_has(devices, device))
+			continue;
+		struct proto_device *to = &resp->device[resp->count++];
 
 		to->node_guid = device_guid_word(device);
 		to->index = i;
@@ -382,7 +549,8 @@ int command_query_gid(struct request *request, void *response)
 	const struct proto_query_gid *body = request->body;
 	struct proto_query_gid_resp *resp = response;
 
-	if (body->port != DEVICE_PORT || body->index >= LIMIT_GIDS)
+	/* The library doesn't let programs see what is behind the table. */
+	if (body->port != DEVICE_PORT || body->index >= LIMIT_GID_INDICES)
 		return -EINVAL;
 	const struct host_address *entry = gids_get(&request->conn->device->gids, body->index);
 

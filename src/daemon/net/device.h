@@ -10,8 +10,9 @@
 #include "daemon/core/config.h"
 #include "daemon/core/loop.h"
 #include "daemon/net/gids.h"
+#include "daemon/net/reach.h"
 
-#define DEVICE_NAME "verbena0" /* without configuration */
+#define DEVICE_NAME "verbena0" /* the first one's, without configuration */
 #define DEVICE_NODE "uverbs0"  /* the first device's node */
 #define DEVICE_PORT 1
 
@@ -24,31 +25,52 @@
 
 struct server;
 
+/*
+ * A device has the addresses of the interfaces to which the configuration binds it; or, without
+ * configuration, those of its base (reach.h) and of what lies above that; or it is *alone*: no
+ * interface of the host reaches others, and it has all addresses there are.
+ */
 struct device {
 	char name[CONFIG_DEVICE_NAME];
 	char node[32];
 	uint32_t index;
-	const struct config_device *bound; /* its interfaces; NULL: all of the host's */
+	const struct config_device *bound; /* NULL: not configured */
+	enum reach reach;		   /* of its base; REACH_NONE: configured, or alone */
 	uint8_t guid[8];		   /* in network order */
-	struct host_address first;	   /* GID 0, and the interface whose state is the port's */
-	/* Both are facts about the host's interfaces, updated by device_refresh(); the daemon is
-	 * one thread, so no lock guards them. */
-	bool seen_up; /* its interface has been up, and the port follows it; never cleared */
-	bool present; /* one of its interfaces exists */
+	/* The base, or the first configured interface, or "lo"; its index is 0 while there is none.
+	 */
+	char ifname[IF_NAMESIZE];
+	uint32_t ifindex;
+	uint8_t mac[6];
+	/* Whether one of its interfaces exists, as device_notice() saw last. */
+	bool present;
 	struct host_port port;
 	struct gids gids;
 	struct watch listener; /* on its node; the first device's is server->uverbs */
 	struct server *server;
 };
 
-/* Sets the name, node and GUID. `bound`: NULL for all interfaces. device_refresh() sets GIDs and
- * port. */
-void device_init(struct device *device, struct server *server, uint32_t index,
-		 const struct config_device *bound);
+/* Names the device; what follows binds it. */
+void device_init(struct device *device, struct server *server, uint32_t index);
+/* Each sets the interface and the GUID, which no other device of the server has. */
+void device_bind(struct device *device, const struct config_device *bound);
+void device_take(struct device *device, const char *base, enum reach reach);
+void device_take_host(struct device *device);
 
-/* Updates GIDs and port from `list` (of host_addresses()), and reports changes to the device's
+bool device_is_alone(const struct device *device);
+/* Whether any process has a context on the device. */
+bool device_is_used(const struct device *device);
+/* Whether the device has the addresses of this interface. An alone one has none of its own. */
+bool device_has_interface(const struct device *device, const struct network *network,
+			  const struct host_address *address);
+
+/* Finds out whether the device has an interface. When it has lost the last one, its contexts end
+ * with it, as when a card is removed. */
+void device_notice(struct device *device, const struct network *network);
+
+/* Updates GIDs and port, after device_notice() for all devices, and reports changes to the device's
  * contexts. */
-void device_refresh(struct device *device, const struct host_address *list, unsigned int count);
+void device_refresh(struct device *device, const struct network *network);
 
 /* The port's MTU as enum ibv_mtu, from the interface's MTU. */
 unsigned int device_mtu(const struct device *device);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The GID table. See gids.h. There is one entry for each GID: an address on two interfaces is one
- * address of the host. */
+/* The GID table. See gids.h. But for index 0 there is one entry for each GID: an address on two
+ * interfaces is one address of the host. */
 #include "daemon/net/gids.h"
 
 #include <string.h>
@@ -9,12 +9,12 @@
 
 const struct host_address *gids_get(const struct gids *gids, uint32_t index)
 {
-	return index < LIMIT_GIDS && gids->used[index] ? &gids->entry[index] : NULL;
+	return index < LIMIT_GID_INDICES && gids->used[index] ? &gids->entry[index] : NULL;
 }
 
 const struct host_address *gids_find(const struct gids *gids, const uint8_t gid[16])
 {
-	for (uint32_t i = 0; i < LIMIT_GIDS; i++)
+	for (uint32_t i = 0; i < LIMIT_GID_INDICES; i++)
 		if (gids->used[i] && !memcmp(gids->entry[i].gid, gid, sizeof(gids->entry[i].gid)))
 			return &gids->entry[i];
 	return NULL;
@@ -35,27 +35,35 @@ static const struct host_address *find_wanted(const struct host_address *entry,
 	return found;
 }
 
-/* The index of `gid`, or the first hole, or LIMIT_GIDS. */
-static unsigned int place_for(const struct gids *gids, const uint8_t *gid)
-{
-	const struct host_address *there = gids_find(gids, gid);
-	unsigned int i = 0;
+/* A part of the table: entries from `from` to before `to`. */
+struct part {
+	unsigned int from, to;
+};
 
-	if (there)
-		return (unsigned int)(there - gids->entry);
-	while (i < LIMIT_GIDS && gids->used[i])
-		i++;
-	return i;
+static const struct part listed = {1, LIMIT_GIDS}, hidden = {LIMIT_GIDS, LIMIT_GID_INDICES};
+
+/* The index of `gid` in the part, or the first hole, or the part's end. */
+static unsigned int place_for(const struct gids *gids, struct part part, const uint8_t *gid)
+{
+	unsigned int hole = part.to;
+
+	for (unsigned int i = part.to; i-- > part.from;) {
+		if (!gids->used[i])
+			hole = i;
+		else if (!memcmp(gids->entry[i].gid, gid, sizeof(gids->entry[i].gid)))
+			return i;
+	}
+	return hole;
 }
 
-static bool gids_put(struct gids *gids, const struct host_address *address)
+static bool gids_put(struct gids *gids, struct part part, const struct host_address *address)
 {
-	unsigned int i = place_for(gids, address->gid);
+	unsigned int i = place_for(gids, part, address->gid);
 
-	if (i == LIMIT_GIDS) {
+	if (i == part.to) {
 		if (!gids->full_said)
-			log_warn("the host has more than %u addresses; the others get no GID",
-				 LIMIT_GIDS - 1);
+			log_warn("more than %u addresses; the others get no GID",
+				 part.to - part.from);
 		gids->full_said = true;
 		return false;
 	}
@@ -70,14 +78,13 @@ static bool gids_put(struct gids *gids, const struct host_address *address)
 	return true;
 }
 
-bool gids_update(struct gids *gids, const struct host_address *first,
-		 const struct host_address *wanted, unsigned int count)
+/* The part's entries follow `wanted`. */
+static bool part_update(struct gids *gids, struct part part, const struct host_address *wanted,
+			unsigned int count)
 {
-	bool changed = !gids->used[0];
+	bool changed = false;
 
-	gids->used[0] = true;
-	gids->entry[0] = *first;
-	for (unsigned int i = 1; i < LIMIT_GIDS; i++) {
+	for (unsigned int i = part.from; i < part.to; i++) {
 		const struct host_address *now =
 			gids->used[i] ? find_wanted(&gids->entry[i], wanted, count) : NULL;
 
@@ -89,6 +96,27 @@ bool gids_update(struct gids *gids, const struct host_address *first,
 		changed = true;
 	}
 	for (unsigned int i = 0; i < count; i++)
-		changed |= gids_put(gids, &wanted[i]);
+		changed |= gids_put(gids, part, &wanted[i]);
 	return changed;
+}
+
+bool gids_update(struct gids *gids, const struct host_address *first,
+		 const struct host_address *wanted, unsigned int count)
+{
+	bool changed =
+		!gids->used[0] || memcmp(gids->entry[0].gid, first->gid, sizeof(first->gid)) != 0;
+
+	gids->used[0] = true;
+	gids->entry[0] = *first;
+	return part_update(gids, listed, wanted, count) || changed;
+}
+
+bool gids_update_hidden(struct gids *gids, const struct host_address *wanted, unsigned int count)
+{
+	return part_update(gids, hidden, wanted, count);
+}
+
+void gids_forget(struct gids *gids)
+{
+	*gids = (struct gids){.full_said = gids->full_said};
 }

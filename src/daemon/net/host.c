@@ -49,7 +49,7 @@ static int found_compare(const void *a, const void *b)
 	if (x->address.ifindex != y->address.ifindex)
 		return x->address.ifindex < y->address.ifindex ? -1 : 1;
 	if (x->v4 != y->v4)
-		return x->v4 - y->v4;
+		return y->v4 - x->v4;
 	return x->order - y->order;
 }
 
@@ -78,27 +78,43 @@ static void found_fill(struct found *f, const struct ifaddrs *all, const struct 
 }
 
 /*
- * Whether another host may have the address: duplicate address detection is under way, or has
- * failed. Packets can't be sent from such an address; when they can, the kernel reports the address
- * again. An optimistic address may be used meanwhile.
+ * The address's flags: whether another host may have it, because duplicate address detection is
+ * under way, or has failed. Packets can't be sent from such an address; when they can, the kernel
+ * reports the address again.
  */
-static bool is_tentative(FILE *table, const struct ifaddrs *i)
+static unsigned int duplicate_flags(FILE *table, const struct ifaddrs *i)
 {
 	const struct sockaddr_in6 *sa = (const struct sockaddr_in6 *)i->ifa_addr;
 	char line[128], hex[33], wanted[33], ifname[IF_NAMESIZE];
 	unsigned int flags;
 
 	if (!table || sa->sin6_family != AF_INET6)
-		return false;
+		return 0;
 	for (int n = 0; n < 16; n++)
 		snprintf(wanted + 2 * n, 3, "%02x", sa->sin6_addr.s6_addr[n]);
 	rewind(table);
 	while (fgets(line, sizeof(line), table))
 		if (sscanf(line, "%32s %*x %*x %*x %x %15s", hex, &flags, ifname) == 3 &&
 		    !strcmp(hex, wanted) && !strcmp(ifname, i->ifa_name))
-			return (flags & IFA_F_DADFAILED) ||
-			       ((flags & IFA_F_TENTATIVE) && !(flags & IFA_F_OPTIMISTIC));
-	return false;
+			return flags;
+	return 0;
+}
+
+/* Appends an interface's address, unless it isn't one or can't be used. */
+static void found_add(struct found *found, int *count, FILE *six, const struct ifaddrs *all,
+		      const struct ifaddrs *i)
+{
+	if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) ||
+	    !gid_from(i->ifa_addr, found[*count].address.gid))
+		return;
+	unsigned int flags = duplicate_flags(six, i);
+
+	if (flags & IFA_F_DADFAILED)
+		return;
+	found_fill(&found[*count], all, i, *count);
+	/* An optimistic address may be used meanwhile. */
+	found[*count].address.tentative = (flags & IFA_F_TENTATIVE) && !(flags & IFA_F_OPTIMISTIC);
+	++*count;
 }
 
 int host_addresses(struct host_address **list)
@@ -114,13 +130,8 @@ int host_addresses(struct host_address **list)
 	struct host_address *out = calloc((size_t)places + 1, sizeof(*out));
 	FILE *six = fopen("/proc/self/net/if_inet6", "re"); /* NULL: no IPv6 */
 
-	for (struct ifaddrs *i = all; found && out && i; i = i->ifa_next) {
-		if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || is_tentative(six, i) ||
-		    !gid_from(i->ifa_addr, found[count].address.gid))
-			continue;
-		found_fill(&found[count], all, i, count);
-		count++;
-	}
+	for (struct ifaddrs *i = all; found && out && i; i = i->ifa_next)
+		found_add(found, &count, six, all, i);
 	freeifaddrs(all);
 	if (six)
 		fclose(six);
@@ -148,26 +159,9 @@ static bool is_card(const struct ifaddrs *i)
 	       link->sll_halen == sizeof(none) && memcmp(link->sll_addr, none, sizeof(none)) != 0;
 }
 
-static bool interface_has_address(const struct ifaddrs *all, const char *ifname)
-{
-	for (const struct ifaddrs *i = all; i; i = i->ifa_next)
-		if (i->ifa_addr && i->ifa_addr->sa_family != AF_PACKET &&
-		    strcmp(i->ifa_name, ifname) == 0)
-			return true;
-	return false;
-}
-
-/* How likely the card is the one for packets: it is up, and it has addresses (a bridge's port has
- * none). */
-static int interface_rank(const struct ifaddrs *all, const struct ifaddrs *card)
-{
-	return 2 * !!(card->ifa_flags & IFF_UP) + interface_has_address(all, card->ifa_name);
-}
-
 int host_card(const char *name, struct host_card *card)
 {
 	struct ifaddrs *all;
-	int best = -1;
 
 	if (getifaddrs(&all) < 0)
 		return -errno;
@@ -175,16 +169,10 @@ int host_card(const char *name, struct host_card *card)
 	for (struct ifaddrs *i = all; i; i = i->ifa_next) {
 		const struct sockaddr_ll *link = (const struct sockaddr_ll *)i->ifa_addr;
 
-		if (!is_card(i) || (name && strcmp(name, i->ifa_name) != 0))
+		if (!is_card(i) || strcmp(name, i->ifa_name) != 0)
 			continue;
-		int this = interface_rank(all, i);
-
-		if (this < best || (this == best && (uint32_t)link->sll_ifindex > card->ifindex))
-			continue;
-		best = this;
 		card->ifindex = (uint32_t)link->sll_ifindex;
 		memcpy(card->mac, link->sll_addr, sizeof(card->mac));
-		snprintf(card->ifname, sizeof(card->ifname), "%s", i->ifa_name);
 	}
 	freeifaddrs(all);
 	return card->ifindex ? 0 : -ENODEV;

@@ -13,24 +13,20 @@ struct host_address {
 	uint32_t ifindex;
 	uint8_t mac[6]; /* the interface's; zero: it has none */
 	char ifname[IF_NAMESIZE];
+	bool tentative; /* the kernel still finds out whether another host has it */
 };
 
 /*
  * Lists the addresses of all interfaces that are up: the loopback's last, otherwise by interface
- * index; within an interface IPv6 before IPv4, then in the kernel's order. *list is the caller's to
+ * index; within an interface IPv4 before IPv6, then in the kernel's order. *list is the caller's to
  * free. Returns their number or -errno.
  */
 int host_addresses(struct host_address **list);
 
-/*
- * Finds the Ethernet interface `name`; NULL: the one whose address identifies this host, which is
- * the one with the lowest index of those that are up (a real card before a bridge that was made
- * later), else of all. Returns 0; -ENODEV: none.
- */
+/* The Ethernet interface `name`. Returns 0; -ENODEV: there is none. */
 struct host_card {
 	uint8_t mac[6];
 	uint32_t ifindex;
-	char ifname[IF_NAMESIZE];
 };
 int host_card(const char *name, struct host_card *card);
 

@@ -152,7 +152,7 @@ void mcast_publish_addresses(struct server *server, const struct host_address *l
 		return;
 	own.count = 0;
 	for (uint32_t d = 0; d < server->devices.count; d++)
-		for (uint32_t i = 0; i < LIMIT_GIDS; i++)
+		for (uint32_t i = 0; i < LIMIT_GID_INDICES; i++)
 			own_list_add(&own, gids_get(&server->devices.device[d].gids, i));
 	for (unsigned int i = 0; i < listed; i++)
 		own_list_add(&own, &list[i]);

@@ -223,7 +223,7 @@ static uint32_t interface_for(const struct mcast_group *group, const struct devi
 
 	if (udp_group_source(group->gid, source) == 0)
 		entry = gids_find(&device->gids, source);
-	return entry ? entry->ifindex : device->first.ifindex;
+	return entry ? entry->ifindex : device->ifindex;
 }
 
 static bool want_all(struct mcast_group *group)

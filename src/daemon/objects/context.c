@@ -53,6 +53,11 @@ int context_make(struct process *process, struct conn *conn, const uint64_t toke
 			 process->pid, process->comm, CONTEXTS_MAX);
 		return -ENOMEM;
 	}
+	/* Its interface has gone since the program listed the devices. The first device also serves
+	 * nodes of a fabric, which need no interface. */
+	if (!process->returning && conn->device->index &&
+	    !devices_list_has(&process->server->devices, conn->device))
+		return -ENODEV;
 	struct context *context = calloc(1, sizeof(*context));
 
 	if (!context)

@@ -282,6 +282,45 @@ static void gids_end_with_the_table(void **state)
 	assert_true(gids_update(&gids, &first, list, LIMIT_GIDS + 10));
 	assert_non_null(gids_get(&gids, LIMIT_GIDS - 1));
 	assert_false(gids_update(&gids, &first, list, LIMIT_GIDS + 10));
+	/* None of them is behind it. */
+	assert_null(gids_get(&gids, LIMIT_GIDS));
+}
+
+static void gids_behind_the_table(void **state)
+{
+	static struct gids gids;
+	const struct host_address first = address(1), own = address(2);
+	const struct host_address list[] = {address(7), address(8)};
+
+	(void)state;
+	gids_update(&gids, &first, &own, 1);
+	assert_true(gids_update_hidden(&gids, list, 2));
+	assert_false(gids_update_hidden(&gids, list, 2));
+	assert_int_equal(gids_get(&gids, LIMIT_GIDS + 1)->gid[15], 8);
+	assert_ptr_equal(gids_find(&gids, list[0].gid), gids_get(&gids, LIMIT_GIDS));
+	/* The table doesn't see them. */
+	assert_false(gids_update(&gids, &first, &own, 1));
+	assert_int_equal(gids_get(&gids, LIMIT_GIDS)->gid[15], 7);
+	assert_true(gids_update_hidden(&gids, list + 1, 1));
+	assert_null(gids_get(&gids, LIMIT_GIDS));
+	assert_null(gids_find(&gids, list[0].gid));
+	assert_null(gids_get(&gids, LIMIT_GID_INDICES));
+}
+
+/* A copy at index 0 stands for the link-local address, and gives way to it. */
+static void gids_first_is_replaced(void **state)
+{
+	static struct gids gids;
+	const struct host_address list[] = {address(1), address(2)}, usual = address(9);
+
+	(void)state;
+	gids_update(&gids, &list[0], list, 2);
+	assert_int_equal(gids_get(&gids, 1)->gid[15], 1);
+	assert_true(gids_update(&gids, &usual, list, 2));
+	assert_int_equal(gids_get(&gids, 0)->gid[15], 9);
+	assert_int_equal(gids_get(&gids, 1)->gid[15], 1);
+	assert_int_equal(gids_get(&gids, 2)->gid[15], 2);
+	assert_null(gids_get(&gids, 3));
 }
 
 /* ------------------------------------------------------------------ JSON */
@@ -358,6 +397,8 @@ int main(void)
 		cmocka_unit_test(handles_nobody_gave),
 		cmocka_unit_test(gids_keep_their_places),
 		cmocka_unit_test(gids_end_with_the_table),
+		cmocka_unit_test(gids_behind_the_table),
+		cmocka_unit_test(gids_first_is_replaced),
 		cmocka_unit_test(json_is_escaped),
 		cmocka_unit_test(only_sealed_memory_of_small_pages_is_sound),
 	};

@@ -26,7 +26,7 @@ int daemon_query_gid(struct daemon_conn *conn, uint32_t port, uint32_t index,
 		     struct proto_query_gid_resp *resp)
 {
 	(void)conn;
-	if (port != 1 || index >= LIMIT_GIDS)
+	if (port != 1 || index >= LIMIT_GID_INDICES)
 		return -EINVAL;
 	if (index >= 2)
 		return -ENODATA;
