@@ -16,8 +16,9 @@
 #include "daemon/core/setup.h"
 #include "daemon/net/mcast.h"
 
-/* Many changes come at once when an interface comes up. */
-enum { REFRESH_DELAY_MS = 20 };
+/* REFRESH_DELAY_MS: many changes come at once when an interface comes up. REREAD_MS: after the lack
+ * of descriptors or memory. */
+enum { REFRESH_DELAY_MS = 20, REREAD_MS = 1000 };
 
 /* ------------------------------------------------------------------ the list's file */
 
@@ -248,7 +249,15 @@ static void devices_refresh(struct devices *devices)
 {
 	struct network network;
 
-	network_read(&network);
+	int err = network_read(&network);
+
+	if (err) {
+		log_warn("the host's interfaces can't be read now: %s", strerror(-err));
+		timer_set(&devices->server->loop, &devices->refresh, REREAD_MS);
+		/* For want of a descriptor no program loses its device. */
+		if (devices->count)
+			return;
+	}
 	devices->default_ifindex = network.default_ifindex;
 	devices->stale = devices_in_use(devices);
 	if (!devices_configured(devices) && !devices->stale) {

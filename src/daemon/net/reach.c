@@ -7,29 +7,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
-
 /* Interfaces may lie above one another; the kernel allows 8 levels. */
 enum { LEVELS = 8 };
 
 /* ------------------------------------------------------------------ reading */
 
-void network_read(struct network *network)
+int network_read(struct network *network)
 {
 	*network = (struct network){0};
 	int n = host_addresses(&network->addresses);
 
-	if (n < 0)
-		log_warn("the host's addresses can't be read: %s", strerror(-n));
-	else
+	if (n >= 0) {
 		network->address_count = (unsigned int)n;
-	n = interfaces_read(&network->interfaces);
-	if (n < 0)
-		log_warn("the host's interfaces can't be read: %s", strerror(-n));
-	else
-		network->interface_count = (unsigned int)n;
+		n = interfaces_read(&network->interfaces);
+	}
+	if (n < 0) {
+		network_free(network);
+		return n;
+	}
+	network->interface_count = (unsigned int)n;
 	network->default_ifindex = interfaces_default();
 	network_settle(network);
+	return 0;
 }
 
 void network_free(struct network *network)

@@ -33,8 +33,8 @@ struct network {
 	uint32_t default_ifindex; /* of the default route; 0: none */
 };
 
-/* Reads it. What can't be read is empty, with a line in the log. */
-void network_read(struct network *network);
+/* Reads it. Returns 0, or -errno: then it is empty. */
+int network_read(struct network *network);
 void network_free(struct network *network);
 
 /* Sets each interface's base, and how the bases are addressed. Part of network_read(). */

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -339,7 +340,7 @@ static void this_host(void **state)
 	struct network network;
 
 	(void)state;
-	network_read(&network);
+	assert_int_equal(network_read(&network), 0);
 	assert_true(network.interface_count > 0);
 	for (unsigned int i = 0; i < network.interface_count; i++) {
 		const struct interface *interface = &network.interfaces[i];
@@ -352,12 +353,30 @@ static void this_host(void **state)
 	network_free(&network);
 }
 
+/* Without a descriptor nothing is known, which isn't the same as a host without interfaces. */
+static void no_descriptors(void **state)
+{
+	struct rlimit limit, none;
+	struct network network;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	none = (struct rlimit){0, limit.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	int err = network_read(&network);
+
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	assert_int_equal(err, -EMFILE);
+	assert_int_equal(network.interface_count, 0);
+	assert_null(network.addresses);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(networks),  cmocka_unit_test(nothing_less),
 		cmocka_unit_test(messages),  cmocka_unit_test(ends),
-		cmocka_unit_test(this_host),
+		cmocka_unit_test(this_host), cmocka_unit_test(no_descriptors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
