@@ -77,7 +77,7 @@ static const char *limit_of(uint32_t command, uint32_t *limit)
 		{IB_USER_VERBS_CMD_OPEN_QP, LIMIT_QP, "queue pairs"},
 		{IB_USER_VERBS_CMD_CREATE_QP, LIMIT_QP, "queue pairs"},
 		{PROTO_CREATE_QP_CQS, LIMIT_QP, "queue pairs"},
-		{PROTO_CREATE_FLOW, LIMIT_USER_FLOWS, "flow rules"},
+		{PROTO_CREATE_FLOW, LIMIT_PROCESS_FLOWS, "flow rules"},
 	};
 
 	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)

@@ -89,9 +89,9 @@
 #define LIMIT_MCAST_QPS 1024u
 #define LIMIT_MCAST_ATTACHED 65536u
 
-/* Flow rules of the host, and those of one user. */
+/* Flow rules of the host, and those of one process. */
 #define LIMIT_FLOWS 4096u
-#define LIMIT_USER_FLOWS 1024u
+#define LIMIT_PROCESS_FLOWS 1024u
 /* Bytes of a frame that a raw packet queue pair sends: they fit one record of a ring. */
 #define LIMIT_FRAME 8160u
 /* The logarithm of the work queues in an indirection table. */

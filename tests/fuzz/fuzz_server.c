@@ -23,7 +23,9 @@
 #include "daemon/net/mcast_net.h"
 #include "input.h"
 
-enum { USER_OBJECTS = 24 }; /* a quota that an input can use up */
+/* A quota that an input can use up; steps in which ended clients are freed in a turn of the loop.
+ */
+enum { USER_OBJECTS = 24, STEPS = 3 };
 
 static struct server server;
 static char dir[96];
@@ -138,6 +140,8 @@ static void start(void)
 	timer_init(&server.accept_again, never_idle);
 	MUST(server_setup(&server, &options) == 0);
 	server.last_link_id = last_link_id;
+	/* The clock stands still, so this is what divides the end of a client. */
+	server.ending.steps_max = STEPS;
 	/* The fuzzer wants its signals. */
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
@@ -151,6 +155,7 @@ static void end(void)
 	last_link_id = server.last_link_id;
 	while (!list_empty(&server.conns))
 		conn_close(container_of(server.conns.next, struct conn, node));
+	ending_finish(&server);
 	ctl_close_all(&server);
 	capture_close_all(&server);
 	setup_undo(&server);

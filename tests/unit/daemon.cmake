@@ -10,7 +10,7 @@ verbena_unit_test(daemon_wire SOURCES ${daemon_tests}/test_wire.c ${daemon_tests
 if(TARGET test_daemon_wire)
 	target_link_options(test_daemon_wire PRIVATE -Wl,--wrap=slot_socket_make)
 endif()
-foreach(name closing cm commands isolation mcast memory return share start users wire_daemon xrc)
+foreach(name closing cm commands ending isolation mcast memory return share shares start users wire_daemon xrc)
 	verbena_unit_test(daemon_${name} SOURCES ${daemon_tests}/test_${name}.c ${daemon_tests}/raw.c
 		${daemon_tests}/netns.c
 		LIBS verbena_client verbena_shm PkgConfig::JANSSON TIMEOUT 300)
@@ -20,3 +20,7 @@ foreach(name closing cm commands isolation mcast memory return share start users
 		add_dependencies(test_daemon_${name} verbenad)
 	endif()
 endforeach()
+if(TARGET test_daemon_shares)
+	target_link_libraries(test_daemon_shares PRIVATE verbena_daemon)
+	target_compile_definitions(test_daemon_shares PRIVATE TRUST_MD="${CMAKE_SOURCE_DIR}/docs/trust.md")
+endif()

@@ -10,6 +10,7 @@
 
 #include "daemon/cm/cm_channel.h"
 #include "daemon/cm/cm_id.h"
+#include "daemon/cm/cm_mcast.h"
 #include "daemon/cm/cm_node.h"
 #include "daemon/cm/cm_service.h"
 #include "daemon/core/conn.h"
@@ -40,8 +41,11 @@ int cm_object_enter(struct cm_client *client, struct cm_object *object, enum cm_
 {
 	struct user *user = client->conn->user;
 
-	if (client->count >= OBJECTS_MAX ||
-	    user->objects >= cm_server(client)->config.user_objects) {
+	bool has_much = user->objects >= cm_server(client)->config.user_objects;
+
+	if (has_much && ending_may_help(client->conn, false))
+		return -EAGAIN;
+	if (client->count >= OBJECTS_MAX || has_much) {
 		complain(user,
 			 "process %d may not have another identifier or channel of the RDMA CM: it "
 			 "has %u, its user %u objects (see user-objects in verbenad.conf)",
@@ -96,23 +100,49 @@ int cm_client_open(struct conn *conn)
 	return 0;
 }
 
-void cm_client_close(struct cm_client *client)
+void cm_client_end(struct cm_client *client)
 {
-	struct list *ids = &client->objects[CM_KIND_ID];
-	struct list *channels = &client->objects[CM_KIND_CHANNEL];
 	int pidfd = client->death.fd;
 
-	while (!list_empty(ids))
-		cm_id_free(container_of(ids->next, struct cm_id, object.node));
-	cm_ports_forget(client->node ? &client->node->ports : &cm_server(client)->cm->ports,
-			client);
-	while (!list_empty(channels))
-		cm_channel_free(container_of(channels->next, struct cm_channel, object.node));
+	client->ended = true;
 	loop_remove(&cm_server(client)->loop, &client->death);
 	if (pidfd >= 0)
 		close(pidfd);
+	cm_ports_forget(client->node ? &client->node->ports : &cm_server(client)->cm->ports,
+			client);
+}
+
+/* A step of freeing an identifier. Peers are told in batches. */
+static void cm_id_free_some(struct cm_id *id)
+{
+	enum { BATCH = 32 };
+	struct cm_service *service = cm_id_service(id);
+	bool run = id->object.client->count % BATCH == 0;
+
+	if (cm_mcast_leave_one(id))
+		return;
+	cm_id_free(id);
+	if (run)
+		cm_service_run(service);
+}
+
+bool cm_client_free_some(struct cm_client *client)
+{
+	struct list *ids = &client->objects[CM_KIND_ID];
+	struct list *channels = &client->objects[CM_KIND_CHANNEL];
+
+	if (!list_empty(ids))
+		cm_id_free_some(container_of(ids->next, struct cm_id, object.node));
+	else if (!list_empty(channels))
+		cm_channel_free(container_of(channels->next, struct cm_channel, object.node));
+	else
+		return false;
+	return true;
+}
+
+void cm_client_free(struct cm_client *client)
+{
 	table_fini(&client->table);
-	cm_service_run(cm_server(client)->cm);
 	if (client->node)
 		cm_node_put(client->node);
 	client->conn->cm = NULL;
@@ -322,6 +352,7 @@ bool cm_dispatch(struct conn *conn, const void *packet, size_t size, int *fds, s
 {
 	_Alignas(8) uint8_t body[BODY_MAX] = {0};
 	struct cm_request request = {.client = conn->cm, .reply_fd = -1};
+	bool later = false;
 	uint32_t number;
 	int err = fds[0] >= 0 ? -EINVAL : cm_request_parse(&request, &number, packet, size, body);
 
@@ -330,7 +361,9 @@ bool cm_dispatch(struct conn *conn, const void *packet, size_t size, int *fds, s
 			 conn->pid, size, strerror(-err));
 	} else {
 		memset(reply->data + sizeof(struct proto_reply), 0, RESPONSE_MAX);
+		conn->waits &= conn->postponed != NULL;
 		err = commands[number].run(&request, reply->data + sizeof(struct proto_reply));
+		later = err == -EAGAIN && conn->waits;
 		cm_service_run(conn->server->cm);
 	}
 	reply_error(reply, err);
@@ -338,5 +371,5 @@ bool cm_dispatch(struct conn *conn, const void *packet, size_t size, int *fds, s
 		reply->size = 0;
 	else if (!err)
 		cm_reply_fill(reply, &request);
-	return true;
+	return !later;
 }

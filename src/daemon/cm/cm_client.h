@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A connection to the `rdma_cm` node: its requests, its handles. It is freed when the connection
- * (conn.h) or the client's process ends, whichever is first.
+ * A connection to the `rdma_cm` node: its requests, its handles. It ends when the connection
+ * (conn.h) or the client's process does, whichever is first, and is freed bit by bit (ending.h).
  */
 #ifndef VERBENA_DAEMON_CM_CM_CLIENT_H
 #define VERBENA_DAEMON_CM_CM_CLIENT_H
@@ -27,6 +27,7 @@ struct cm_client {
 	struct table table;
 	struct list objects[CM_KINDS];
 	uint32_t count;
+	bool ended;	      /* its identifiers have no ports and get no events; never cleared */
 	struct watch death;   /* pidfd */
 	struct cm_node *node; /* of a fabric; NULL: it is on the host */
 };
@@ -62,7 +63,10 @@ cm_command cm_command_disconnect, cm_command_notify;
 
 /* Makes the client of a connection. Returns 0; -ENOMEM. */
 int cm_client_open(struct conn *conn);
-void cm_client_close(struct cm_client *client);
+/* The three parts of its end, as context_end(), context_free_some() and context_free(). */
+void cm_client_end(struct cm_client *client);
+bool cm_client_free_some(struct cm_client *client);
+void cm_client_free(struct cm_client *client);
 /* The devices were refreshed: checks each of the client's identifiers. */
 void cm_client_network_changed(struct cm_client *client);
 

@@ -43,6 +43,8 @@ struct cm_id *cm_id_find(const struct cm_request *request, uint32_t handle)
 
 void cm_id_post(struct cm_id *id, const struct rdma_ucm_event_resp *event)
 {
+	if (id->object.client->ended)
+		return;
 	if (cm_channel_post(id->channel, event))
 		log_error("rdma_cm: event %u for process %d is lost, because the daemon got no "
 			  "memory for it; free memory on this host or raise the daemon's limit, "
@@ -107,12 +109,15 @@ bool cm_id_has_backlog(struct cm_id *listener)
 /* Frees the requests that the program hasn't read; the others are the program's by now. */
 static void drop_requests(struct cm_id *listener)
 {
+	bool ended = listener->object.client->ended; /* all of its identifiers are freed */
+
 	if (list_empty(&listener->requests))
 		return;
-	cm_channel_withdraw(listener->channel, listener, NULL);
+	if (!ended)
+		cm_channel_withdraw(listener->channel, listener, NULL);
 	list_for_each(node, &listener->requests) {
 		struct cm_id *id = container_of(node, struct cm_id, request_node);
-		bool known = id->request_place; /* its event wasn't taken back */
+		bool known = ended || id->request_place; /* its event wasn't taken back */
 
 		cm_id_drop_request(id);
 		if (!known)
@@ -154,7 +159,8 @@ void cm_id_free(struct cm_id *id)
 	struct cm_service *service = cm_id_service(id);
 
 	drop_requests(id);
-	cm_mcast_leave_all(id);
+	while (cm_mcast_leave_one(id))
+		;
 	cm_id_drop_request(id);
 	neighbour_forget(&service->neighbours, &id->question);
 	cm_node_forget(&id->query);

@@ -19,6 +19,7 @@
 #include "daemon/cm/cm_client.h"
 #include "daemon/cm/cm_id.h"
 #include "daemon/cm/cm_numbers.h"
+#include "daemon/core/conn.h"
 #include "daemon/core/server.h"
 #include "fabric/octets.h"
 #include "wire/flow.h"
@@ -207,10 +208,12 @@ static void cm_join_free(struct cm_join *join)
 	free(join);
 }
 
-void cm_mcast_leave_all(struct cm_id *id)
+bool cm_mcast_leave_one(struct cm_id *id)
 {
-	while (!list_empty(&id->joins))
-		cm_join_free(container_of(id->joins.next, struct cm_join, node));
+	if (list_empty(&id->joins))
+		return false;
+	cm_join_free(container_of(id->joins.next, struct cm_join, node));
+	return true;
 }
 
 /* An identifier may join that has a device, and datagrams. Returns 0 or -EINVAL. */
@@ -254,8 +257,8 @@ static int join_make(struct cm_id *id, bool full, const uint8_t gid[16], struct 
 		group_gid(id, gid, join->gid);
 		list_add_tail(&cm_id_node(id)->joins, &join->at_node);
 	} else if (full)
-		err = mcast_join(cm_server(id->object.client), &join->member, gid,
-				 id->path.ifindex);
+		err = mcast_join(cm_server(id->object.client), id->object.client->conn->user,
+				 &join->member, gid, id->path.ifindex);
 	if (err)
 		cm_join_free(join);
 	else

@@ -32,7 +32,7 @@ struct cm_join {
  * refuses then, or that has another LID now, is reported as lost (-ENETRESET). */
 void cm_mcast_rejoin(struct cm_node *node);
 
-/* The identifier ends: it leaves all its groups. */
-void cm_mcast_leave_all(struct cm_id *id);
+/* An identifier that ends leaves one of its groups. False: it is in none. */
+bool cm_mcast_leave_one(struct cm_id *id);
 
 #endif

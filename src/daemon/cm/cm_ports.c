@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "daemon/cm/cm_client.h"
 #include "daemon/cm/cm_id.h"
 #include "daemon/core/loop.h"
 #include "wire/ip.h"
@@ -67,6 +68,20 @@ void cm_ports_fini(struct cm_ports *ports)
 
 /* ------------------------------------------------------------------ binding */
 
+static bool cm_id_has_ended(const struct cm_id *id)
+{
+	return id->object.client->ended;
+}
+
+/* Whether only identifiers have the port whose clients have ended. */
+static bool cm_binding_has_ended(const struct cm_binding *binding)
+{
+	list_for_each(node, (struct list *)&binding->ids)
+		if (!cm_id_has_ended(container_of(node, struct cm_id, port.node)))
+			return false;
+	return true;
+}
+
 static int bind_to(struct cm_ports *ports, struct cm_id *id, uint16_t port)
 {
 	struct cm_binding *binding = cm_binding_find(ports, id->port_space, port);
@@ -104,7 +119,8 @@ static int cm_binding_check(const struct cm_binding *binding, const struct cm_id
 	list_for_each(node, (struct list *)&binding->ids) {
 		const struct cm_id *other = container_of(node, struct cm_id, port.node);
 
-		if (other == id || (reuse && other->reuse && other->state != ID_LISTEN))
+		if (other == id || cm_id_has_ended(other) ||
+		    (reuse && other->reuse && other->state != ID_LISTEN))
 			continue;
 		int err = cm_ids_overlap(id, other);
 
@@ -122,8 +138,9 @@ static int bind_any(struct cm_ports *ports, struct cm_id *id)
 		start = id->object.handle;
 	for (uint32_t i = 0; i < count; i++) {
 		uint16_t port = (uint16_t)(ports->first + (start + i) % count);
+		const struct cm_binding *binding = cm_binding_find(ports, id->port_space, port);
 
-		if (!cm_binding_find(ports, id->port_space, port))
+		if (!binding || cm_binding_has_ended(binding))
 			return bind_to(ports, id, port);
 	}
 	return -EADDRNOTAVAIL;
@@ -149,7 +166,7 @@ void cm_ports_unbind(struct cm_ports *ports, struct cm_id *id)
 
 	if (!binding)
 		return;
-	if (id->state == ID_LISTEN && id->was_asked)
+	if (id->state == ID_LISTEN && id->was_asked && !cm_id_has_ended(id))
 		ports->ended[ports->ended_next++ % CM_ENDED_MAX] =
 			(struct cm_ended){.at_ms = now_ms(),
 					  .port = (uint16_t)binding->node.key,
@@ -177,7 +194,7 @@ static int cm_id_fits_gid(const struct cm_id *id, const uint8_t gid[16], bool by
 	bool v4 = ip_is_v4(gid);
 	uint8_t own[16];
 
-	if (id->state != ID_LISTEN || cm_address_is_ib(&id->source) != by_ib)
+	if (id->state != ID_LISTEN || cm_id_has_ended(id) || cm_address_is_ib(&id->source) != by_ib)
 		return 0;
 	if (cm_address_is_any(&id->source)) {
 		bool same = by_ib || v4 == (id->source.any.sa_family == AF_INET);

@@ -163,6 +163,7 @@ int command_attach(struct request *request, void *response)
 	}
 	int err = process_attach(conn, body, request->fds, response, &event_fd);
 
+	request->later = err == -EAGAIN && conn->waits;
 	if (err)
 		return err;
 	conn->watch.stranger = false;

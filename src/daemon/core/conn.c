@@ -131,14 +131,18 @@ static int conn_postpone(struct conn *conn, const void *packet, size_t size, int
 	memcpy(kept->packet, packet, size);
 	memcpy(kept->fds, fds, sizeof(kept->fds));
 	conn->postponed = kept;
+	conn->server->ending.waiting += conn->waits;
 	loop_change(&conn->server->loop, &conn->watch, 0);
 	return 0;
 }
 
 static void forget_postponed(struct conn *conn)
 {
-	if (conn->postponed)
+	if (conn->postponed) {
 		closer_close(conn->user->uid, conn->postponed->fds, PROTO_MAX_FDS);
+		conn->server->ending.waiting -= conn->waits;
+	}
+	conn->waits = false;
 	free(conn->postponed);
 	conn->postponed = NULL;
 }
@@ -226,6 +230,12 @@ bool conn_has_hung_up(const struct conn *conn)
 	return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR));
 }
 
+/* Whether it is a context whose process has ended, while a forked child still holds it open. */
+static bool conn_lost_process(const struct conn *conn)
+{
+	return conn->context && conn->context->process->ended;
+}
+
 static void conn_on_ready(struct watch *watch, uint32_t events)
 {
 	struct conn *conn = container_of(watch, struct conn, watch);
@@ -235,7 +245,7 @@ static void conn_on_ready(struct watch *watch, uint32_t events)
 		err = send_unsent(conn);
 	/* A client that closed its end may have left requests in the socket. They are not executed:
 	 * no client waits for the answers, and whatever they made would be freed at once. */
-	if (!err && (events & (EPOLLHUP | EPOLLERR)))
+	if (!err && ((events & (EPOLLHUP | EPOLLERR)) || conn_lost_process(conn)))
 		err = -EPIPE;
 	/* One request for each turn of the loop: a client that waits for each reply has no second
 	 * request in the socket, and a client that floods must not delay the others. */
@@ -295,22 +305,56 @@ int conn_open_cm(struct server *server, int fd)
 	return 0;
 }
 
-void conn_close(struct conn *conn)
+/* The part of the end that is done at once. */
+static void conn_end(struct conn *conn)
 {
 	int fd = conn->watch.fd;
 
 	if (conn->process)
-		process_free(conn->process);
+		process_end(conn->process);
 	if (conn->context)
-		context_free(conn->context);
+		context_end(conn->context);
 	if (conn->cm)
-		cm_client_close(conn->cm);
+		cm_client_end(conn->cm);
 	loop_remove(&conn->server->loop, &conn->watch);
 	closer_close_socket(conn->user->uid, fd);
 	unsent_free(conn);
 	forget_postponed(conn);
 	list_del(&conn->node);
-	user_put(conn->user);
+}
+
+void conn_close(struct conn *conn)
+{
+	struct user *user = conn->user;
+
+	conn_end(conn);
+	user->connections--;
+	ending_add(conn); /* keeps the user */
+}
+
+void conn_free_some(struct conn *conn)
+{
+	struct context *first = conn->process ? process_first_context(conn->process) : NULL;
+
+	if (first && !first->ended) {
+		conn_close(first->conn);
+		return;
+	}
+	if (first) {
+		conn_free_some(first->conn);
+		return;
+	}
+	if ((conn->context && context_free_some(conn->context)) ||
+	    (conn->cm && cm_client_free_some(conn->cm)))
+		return;
+	if (conn->process)
+		process_free(conn->process);
+	if (conn->context)
+		context_free(conn->context);
+	if (conn->cm)
+		cm_client_free(conn->cm);
+	list_del(&conn->node);
+	user_put_ended(conn->user);
 	server_left(conn->server);
 	free(conn);
 }

@@ -47,6 +47,7 @@ struct conn {
 	struct unsent_reply *unsent; /* a reply that the socket didn't take */
 	struct postponed
 		*postponed; /* a request to be answered later; until then no other is read */
+	bool waits;	    /* the postponed request waits for the end of others (ending.h) */
 };
 
 /* Takes over the socket `fd`, accepted at the node of `device`. Returns 0 or -errno (then `fd`
@@ -55,8 +56,11 @@ int conn_open(struct server *server, int fd, struct device *device);
 /* As conn_open(), for the node rdma_cm. */
 int conn_open_cm(struct server *server, int fd);
 
-/* Ends the connection; frees it and what its client held through it (a process, a context). */
+/* Ends the connection. What its client held through it (a process, a context) is freed bit by bit,
+ * and the connection with it (ending.h). */
 void conn_close(struct conn *conn);
+/* Only for ending.c: the next step of freeing a connection that has ended. */
+void conn_free_some(struct conn *conn);
 
 /* Whether the client has closed its end, or has ended, although the loop may not have seen it yet.
  */

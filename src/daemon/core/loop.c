@@ -15,7 +15,7 @@ uint64_t now_ms(void)
 
 int loop_init(struct loop *loop)
 {
-	*loop = (struct loop){.epoll = epoll_create1(EPOLL_CLOEXEC)};
+	*loop = (struct loop){.epoll = epoll_create1(EPOLL_CLOEXEC), .turn = loop->turn};
 	list_init(&loop->timers);
 	return loop->epoll < 0 ? -errno : 0;
 }
@@ -130,7 +130,7 @@ static void loop_handle(struct loop *loop, bool strangers, int limit)
 
 int loop_round(struct loop *loop, int limit_ms)
 {
-	int n = epoll_wait(loop->epoll, loop->batch, LOOP_BATCH, limit_ms);
+	int n = epoll_wait(loop->epoll, loop->batch, LOOP_BATCH, loop->busy ? 0 : limit_ms);
 
 	if (n < 0 && errno != EINTR)
 		return -errno;
@@ -139,6 +139,7 @@ int loop_round(struct loop *loop, int limit_ms)
 	loop_handle(loop, true, LOOP_STRANGERS);
 	loop->batch_size = 0;
 	fire_timers(loop);
+	loop->busy = loop->turn && !loop->stop && loop->turn(loop);
 	return n > 0 ? n : 0;
 }
 

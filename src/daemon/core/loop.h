@@ -37,6 +37,10 @@ struct timer {
 struct loop {
 	int epoll;
 	bool stop;
+	/* Called at the end of each turn; NULL: nothing to do. Returns whether the next turn is to
+	 * begin at once, because work is left. */
+	bool (*turn)(struct loop *loop);
+	bool busy; /* what it returned */
 	struct list timers;
 	struct epoll_event batch[LOOP_BATCH];
 	int batch_size;

@@ -210,6 +210,8 @@ static int take_slot(struct process *process)
 	do /* not one whose XRC target queue pairs outlived a daemon (xrc.h) */
 		err = ids_take(&slots->ids, &process->slot);
 	while (!err && xrc_has_slot(process->server, process->slot));
+	if (err == -ENOSPC && ending_may_help(process->conn, true))
+		return -EAGAIN;
 	if (err == -ENOSPC)
 		complain(process->user, "%u programs are attached already; no place for process %d",
 			 LIMIT_SLOTS - 1, process->pid);
@@ -217,8 +219,11 @@ static int take_slot(struct process *process)
 	return err;
 }
 
+/* -EAGAIN: it may attach once processes of its user that have ended are freed. */
 static int refuse_process(const struct process *process)
 {
+	if (ending_may_help(process->conn, false))
+		return -EAGAIN;
 	complain(process->user,
 		 "process %d (%s) may not attach: user %u has %u processes here, the most that "
 		 "user-processes in verbenad.conf allows",
@@ -262,25 +267,35 @@ static int take_numbers(struct process *process, const struct proto_attach *body
 
 void process_slot_done(struct server *server, uint32_t slot)
 {
-	if (server->slots.process[slot] || xrc_has_slot(server, slot))
+	if (server->slots.process[slot] || server->slots.ended[slot] || xrc_has_slot(server, slot))
 		return;
 	udp_slots_slot_done(&server->wire, slot);
 	ids_give(&server->slots.ids, slot);
+}
+
+/* The slot names no process any more, but isn't given to another one yet. */
+static void leave_slot(struct process *process)
+{
+	struct server *server = process->server;
+	struct slots *slots = &server->slots;
+
+	slots->qpn_start[process->slot] = ids_mark(&process->qpns);
+	slots->key_start[process->slot] = ids_mark(&process->keys.ids);
+	roster_leave(&server->roster, process);
+	slots->process[process->slot] = NULL;
+	slots->ended[process->slot] = process;
+	mcast_reach(server, process->slot, NULL);
+	mcast_source_port(server, process->slot, 0);
+	xrc_process_ended(server, process->slot);
 }
 
 static void give_numbers(struct process *process)
 {
 	struct slots *slots = &process->server->slots;
 
-	slots->qpn_start[process->slot] = ids_mark(&process->qpns);
-	slots->key_start[process->slot] = ids_mark(&process->keys.ids);
-	roster_leave(&process->server->roster, process);
 	ids_fini(&process->qpns);
 	keys_fini(&process->keys);
-	slots->process[process->slot] = NULL;
-	xrc_process_ended(process->server, process->slot);
-	mcast_reach(process->server, process->slot, NULL);
-	mcast_source_port(process->server, process->slot, 0);
+	slots->ended[process->slot] = NULL;
 	slots->count--;
 	process->user->processes--;
 	process_slot_done(process->server, process->slot);
@@ -371,6 +386,7 @@ out_death:;
 	if (pidfd >= 0)
 		close(pidfd);
 out_numbers:
+	leave_slot(process);
 	give_numbers(process);
 	return_end(process);
 out_free:
@@ -378,16 +394,11 @@ out_free:
 	return err;
 }
 
-void process_free(struct process *process)
+void process_end(struct process *process)
 {
 	int pidfd = process->death.fd;
 
-	while (!list_empty(&process->contexts)) {
-		struct context *context =
-			container_of(process->contexts.next, struct context, node);
-
-		conn_close(context->conn); /* frees the context too */
-	}
+	process->ended = true;
 	link_free_all(process);
 	capture_left(process);
 	counters_keep(process);
@@ -397,11 +408,25 @@ void process_free(struct process *process)
 		close(pidfd);
 	closer_close(process->user->uid,
 		     (int[]){process->table, process->doorbell, process->regions}, 3);
-	give_numbers(process);
+	process->table = process->doorbell = process->regions = -1;
+	leave_slot(process);
 	/* Its port is no slot's any more; only now may another program have it. */
 	if (process->source >= 0)
 		closer_close(process->user->uid, &process->source, 1);
+	process->source = -1;
 	return_end(process);
+}
+
+struct context *process_first_context(const struct process *process)
+{
+	return list_empty(&process->contexts)
+		       ? NULL
+		       : container_of(process->contexts.next, struct context, node);
+}
+
+void process_free(struct process *process)
+{
+	give_numbers(process);
 	process->conn->process = NULL;
 	process->conn->kind = CONN_NEW;
 	free(process->links);

@@ -2,7 +2,7 @@
 /*
  * An attached process: its slot, the numbers that it may give out, its published table and
  * doorbell, its contexts and links. It lives as long as its process connection and its process: it
- * is freed when either ends (a forked child may hold the connection open; the pidfd shows that the
+ * ends when either does (a forked child may hold the connection open; the pidfd shows that the
  * process has ended).
  */
 #ifndef VERBENA_DAEMON_CORE_PROCESS_H
@@ -62,6 +62,7 @@ struct process {
 	 * returns, and its pinned memory isn't limited. The daemon is one thread, so no lock guards
 	 * the fields here. */
 	bool returning;
+	bool ended;	     /* see ending.h; never cleared */
 	struct link **links; /* by the peer's slot; NULL until the first link */
 	uint32_t link_count;
 	struct claim *claims;	     /* links that it had at another daemon, by slot; NULL: none */
@@ -72,6 +73,8 @@ struct process {
 struct slots {
 	struct process *process[LIMIT_SLOTS];
 	struct absent *absent[LIMIT_SLOTS]; /* slots kept for returning processes: return.h */
+	/* Slots of processes that have ended, but whose contexts aren't freed yet (ending.h). */
+	struct process *ended[LIMIT_SLOTS];
 	struct ids ids;
 	uint32_t count;
 	/* First QPN index and key index for the slot's next process. */
@@ -91,8 +94,11 @@ void slots_fini(struct slots *slots);
 int process_attach(struct conn *conn, const struct proto_attach *body, int *fds,
 		   struct proto_attach_resp *resp, int *event_fd);
 
-/* Frees the process: its contexts (and their connections), links, numbers. Its own connection
- * stays. */
+/* The process has ended (ending.h): nothing leads to it any more. */
+void process_end(struct process *process);
+/* One of its contexts; NULL: none is left. */
+struct context *process_first_context(const struct process *process);
+/* Frees it, with its numbers, when no context is left. Its own connection stays. */
 void process_free(struct process *process);
 
 /* The process's effective uid now; (uid_t)-1 when /proc can't be read. */
@@ -104,7 +110,8 @@ bool process_uses(const struct process *process, const struct device *device);
 /* The device's last interface is gone, so that its contexts are removed. */
 void process_lose_device(struct process *process, const struct device *device);
 
-/* Gives the slot back, and its socket, unless a process or XRC target queue pairs have it. */
+/* Gives the slot back, and its socket, unless a process (also one that has ended and isn't freed
+ * yet) or XRC target queue pairs have it. */
 void process_slot_done(struct server *server, uint32_t slot);
 
 /* The process with this cookie; NULL: none. */

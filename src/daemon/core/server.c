@@ -166,7 +166,7 @@ static void on_ctl(struct watch *watch, uint32_t events)
 static bool is_idle(const struct server *server)
 {
 	return list_empty(&server->conns) && list_empty(&server->ctls) &&
-	       list_empty(&server->captures);
+	       list_empty(&server->captures) && list_empty(&server->ending.conns);
 }
 
 void server_left(struct server *server)
@@ -244,6 +244,7 @@ static void cut_all(struct server *server)
 	udp_slots_leave(&server->wire);
 	while (!list_empty(&server->conns))
 		conn_close(container_of(server->conns.next, struct conn, node));
+	ending_finish(server);
 	ctl_close_all(server);
 	capture_close_all(server);
 }

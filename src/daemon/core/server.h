@@ -21,9 +21,11 @@
 #include "base/list.h"
 #include "daemon/core/config.h"
 #include "daemon/core/counters.h"
+#include "daemon/core/ending.h"
 #include "daemon/core/loop.h"
 #include "daemon/core/process.h"
 #include "daemon/core/roster.h"
+#include "daemon/core/user.h"
 #include "daemon/net/devices.h"
 #include "daemon/net/route_cache.h"
 #include "daemon/net/udp_slots.h"
@@ -32,7 +34,6 @@
 
 struct cm_service;
 struct mcast;
-struct user;
 
 struct server_options {
 	struct config config;
@@ -52,6 +53,7 @@ struct server {
 	uint64_t started_ms;
 	uint64_t accept_said_ms;
 	struct list conns, ctls, users, captures;
+	struct ending ending;
 	uint32_t ctl_count, capture_count;
 	uint32_t ctl_strangers;	  /* of ctl_count: of users other than root and the daemon's own */
 	uint32_t connections_max; /* for each user but the daemon's own */
@@ -60,6 +62,7 @@ struct server {
 	struct devices devices;
 	struct route_cache routes;
 	struct slots slots;
+	struct pools pools;
 	struct counters ended; /* counters of the processes that have ended */
 	struct wire wire;
 	struct timer resume;	     /* see attach.h */

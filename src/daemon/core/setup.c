@@ -315,6 +315,7 @@ static void server_init(struct server *server, const struct server_options *opti
 	list_init(&server->ctls);
 	list_init(&server->users);
 	list_init(&server->captures);
+	ending_init(server);
 	share_init(&server->share);
 	attach_init(server);
 	udp_slots_init(&server->wire, !server->config.wire, options->ready_fd < 0);

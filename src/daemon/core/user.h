@@ -13,14 +13,34 @@
 #include "base/list.h"
 #include "base/log.h"
 
+/*
+ * What all users' programs take from one pool of the host. The rule of shares, the same for all: a
+ * user may have no more than half of what the others leave, so that whoever comes next gets some.
+ * Root and the daemon's own user aren't limited by it, only by the pool. docs/trust.md has the
+ * table of all limits, and a test compares it with these.
+ */
+enum pool_kind {
+	POOL_GROUPS,	  /* multicast groups in which the user is */
+	POOL_ATTACHMENTS, /* of queue pairs to groups */
+	POOL_TARGETS,	  /* XRC target queue pairs */
+	POOL_FLOWS,	  /* flow rules */
+	POOL_KINDS,
+};
+
+/* What there is, by all users. */
+struct pools {
+	uint32_t taken[POOL_KINDS];
+};
+
 struct user {
 	struct list node;
 	uid_t uid;
-	uint32_t connections; /* of all kinds; the user is freed with the last */
+	uint32_t connections; /* of all kinds */
+	uint32_t ending;      /* connections that have ended and aren't freed yet (ending.h) */
 	uint32_t processes;   /* attached */
 	uint32_t ctls;	      /* of the connections: those to `ctl` */
 	uint32_t objects;     /* of all kinds, by all processes */
-	uint32_t flows;	      /* flow rules, by all processes */
+	uint32_t taken[POOL_KINDS];
 	uint64_t pinned;      /* bytes, by all processes */
 	int xrc_memory;	      /* what its processes share (shm/xrc_shared.h); -1: nothing yet */
 	uint64_t lines_at_ms; /* when `lines` was last refilled */
@@ -30,8 +50,22 @@ struct user {
 
 /* Finds or makes the user; counts one connection. NULL: no memory. */
 struct user *user_get(struct list *users, uid_t uid);
-/* Counts one connection less. */
+/* Counts one connection less. The last one, when none is ending either, frees the user. */
 void user_put(struct user *user);
+/* A connection that was ending has been freed. */
+void user_put_ended(struct user *user);
+
+/* Whether a user may have one more of something of which there is `all`, when it has `own` and the
+ * other users have `others`. */
+bool share_allows(const struct user *user, uint32_t all, uint32_t others, uint32_t own);
+
+/* Whether the user may take one more from the pool. */
+bool pool_allows(const struct pools *pools, const struct user *user, enum pool_kind kind);
+void pool_take(struct pools *pools, struct user *user, enum pool_kind kind);
+void pool_give(struct pools *pools, struct user *user, enum pool_kind kind);
+/* The whole pool, and its name in docs/trust.md. */
+uint32_t pool_size(enum pool_kind kind);
+const char *pool_name(enum pool_kind kind);
 
 /* Whether a line that this user's program caused may be logged. Logs how many were suppressed
  * before. */

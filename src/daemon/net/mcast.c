@@ -209,12 +209,12 @@ static struct mcast_group *group_find(struct mcast *mcast, const uint8_t gid[16]
 	return NULL;
 }
 
-/* The group, made if there is none; NULL: too many groups, or no memory. */
+/* The group, made if there is none; NULL: no memory. */
 static struct mcast_group *group_get(struct mcast *mcast, const uint8_t gid[16])
 {
 	struct mcast_group *group = group_find(mcast, gid);
 
-	if (group || mcast->groups >= LIMIT_MCAST_GROUPS)
+	if (group)
 		return group;
 	group = calloc(1, sizeof(*group));
 	if (!group)
@@ -224,8 +224,8 @@ static struct mcast_group *group_get(struct mcast *mcast, const uint8_t gid[16])
 	list_init(&group->attachments);
 	list_init(&group->joins);
 	list_init(&group->listening);
+	list_init(&group->users);
 	list_add_tail(mcast_bucket(mcast, gid), &group->node);
-	mcast->groups++;
 	return group;
 }
 
@@ -239,8 +239,51 @@ static void group_put(struct mcast_group *group)
 	}
 	mcast_net_end(group);
 	list_del(&group->node);
-	group->mcast->groups--;
 	free(group);
+}
+
+/* ------------------------------------------------------------------ the users' shares */
+
+static struct group_user *group_user_find(const struct mcast_group *group, const struct user *user)
+{
+	list_for_each(node, &group->users) {
+		struct group_user *of_user = container_of(node, struct group_user, node);
+
+		if (of_user->user == user)
+			return of_user;
+	}
+	return NULL;
+}
+
+/*
+ * Adds a member of this user, if its share allows that. Each user in a group counts as one group
+ * taken: the group could be that user's alone soon. NULL: not allowed, or no memory.
+ */
+static struct group_user *group_user_get(struct mcast_group *group, struct user *user)
+{
+	struct pools *pools = &group->mcast->server->pools;
+	struct group_user *of_user = group_user_find(group, user);
+
+	if (!of_user) {
+		of_user =
+			pool_allows(pools, user, POOL_GROUPS) ? calloc(1, sizeof(*of_user)) : NULL;
+		if (!of_user)
+			return NULL;
+		of_user->user = user;
+		list_add_tail(&group->users, &of_user->node);
+		pool_take(pools, user, POOL_GROUPS);
+	}
+	of_user->members++;
+	return of_user;
+}
+
+static void group_user_put(struct mcast_group *group, struct group_user *of_user)
+{
+	if (--of_user->members)
+		return;
+	pool_give(&group->mcast->server->pools, of_user->user, POOL_GROUPS);
+	list_del(&of_user->node);
+	free(of_user);
 }
 
 /* A lack of descriptors or memory isn't reported here: the next change tries again. */
@@ -280,8 +323,11 @@ static bool is_attached(const struct mcast_group *group, const struct process *p
 static int check_room(const struct qp *qp, const struct mcast_group *group, bool returning)
 {
 	const struct process *process = process_of(qp);
+	const struct group_user *of_user = group_user_find(group, process->user);
+	uint32_t own = of_user ? of_user->attached : 0;
 
-	if (group->attached >= LIMIT_MCAST_QPS || group->mcast->attached >= LIMIT_MCAST_ATTACHED)
+	if (!share_allows(process->user, LIMIT_MCAST_QPS, group->attached - own, own) ||
+	    !pool_allows(&process->server->pools, process->user, POOL_ATTACHMENTS))
 		return -ENOMEM;
 	if (process->user->objects >= process->server->config.user_objects && !returning) {
 		complain(process->user,
@@ -295,14 +341,17 @@ static int check_room(const struct qp *qp, const struct mcast_group *group, bool
 
 static void attachment_enter(struct attachment *a, struct mcast_group *group, struct qp *qp)
 {
+	struct user *user = process_of(qp)->user;
+
 	a->group = group;
 	a->qp = qp;
 	a->alone = list_empty(&group->joins);
 	list_add_tail(&group->attachments, &a->by_group);
 	list_add_tail(&qp->groups, &a->by_qp);
 	group->attached++;
-	group->mcast->attached++;
-	process_of(qp)->user->objects++;
+	a->of_user->attached++;
+	pool_take(&group->mcast->server->pools, user, POOL_ATTACHMENTS);
+	user->objects++;
 	qp->object.users++;
 }
 
@@ -314,7 +363,9 @@ static void attachment_end(struct attachment *a)
 	list_del(&a->by_group);
 	list_del(&a->by_qp);
 	group->attached--;
-	group->mcast->attached--;
+	a->of_user->attached--;
+	group_user_put(group, a->of_user);
+	pool_give(&process->server->pools, process->user, POOL_ATTACHMENTS);
 	process->user->objects--;
 	a->qp->object.users--;
 	free(a);
@@ -333,6 +384,11 @@ static int attach_to(struct mcast_group *group, struct qp *qp, bool returning)
 
 	if (!a)
 		return err ? err : -ENOMEM;
+	a->of_user = group_user_get(group, process->user);
+	if (!a->of_user) {
+		free(a);
+		return -ENOMEM;
+	}
 	attachment_enter(a, group, qp);
 	mcast_net_enter(group, process);
 	err = mcast_net_update(group);
@@ -374,21 +430,30 @@ int qp_detach_group(struct qp *qp, const uint8_t gid[16])
 	return 0;
 }
 
-void mcast_detach_all(struct qp *qp)
+bool mcast_detach_one(struct qp *qp)
 {
-	while (!list_empty(&qp->groups))
-		attachment_end(container_of(qp->groups.next, struct attachment, by_qp));
+	if (list_empty(&qp->groups))
+		return false;
+	/* The newest first: the kernel searches its list of an interface's groups from there, and
+	 * 8,192 groups took it 12 s the other way round. */
+	attachment_end(container_of(qp->groups.prev, struct attachment, by_qp));
+	return true;
 }
 
 /* ------------------------------------------------------------------ joining */
 
-int mcast_join(struct server *server, struct mcast_join *join, const uint8_t gid[16],
-	       uint32_t ifindex)
+int mcast_join(struct server *server, struct user *user, struct mcast_join *join,
+	       const uint8_t gid[16], uint32_t ifindex)
 {
 	struct mcast_group *group = group_get(server->mcast, gid);
 
 	if (!group)
 		return -ENOMEM;
+	join->of_user = group_user_get(group, user);
+	if (!join->of_user) {
+		group_put(group);
+		return -ENOMEM;
+	}
 	join->group = group;
 	join->ifindex = ifindex;
 	list_add_tail(&group->joins, &join->node);
@@ -409,6 +474,7 @@ void mcast_leave(struct mcast_join *join)
 		return;
 	list_del(&join->node);
 	join->group = NULL;
+	group_user_put(group, join->of_user);
 	group_put(group);
 }
 
@@ -429,7 +495,9 @@ int command_attach_mcast(struct request *request, void *response)
 	struct qp *qp = find_qp(request, body->qp_handle, body->gid);
 
 	(void)response;
-	return qp ? qp_attach_group(qp, body->gid, request->old != NULL) : -EINVAL;
+	int err = qp ? qp_attach_group(qp, body->gid, request->old != NULL) : -EINVAL;
+
+	return err == -ENOMEM && request_may_wait(request) ? -EAGAIN : err;
 }
 
 int command_detach_mcast(struct request *request, void *response)

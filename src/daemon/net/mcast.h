@@ -60,13 +60,22 @@ struct mcast_group {
 	struct list attachments; /* struct attachment.by_group */
 	struct list joins;	 /* struct mcast_join.node */
 	struct list listening;	 /* struct membership, see mcast_net.h */
+	struct list users;	 /* struct group_user.node */
 	uint32_t attached;
+};
+
+/* A user with attachments or joins in the group. */
+struct group_user {
+	struct list node;
+	struct user *user;
+	uint32_t members, attached; /* attached: of the members, those that are attachments */
 };
 
 struct attachment {
 	struct list by_group, by_qp;
 	struct mcast_group *group;
 	struct qp *qp;
+	struct group_user *of_user;
 	/* Attached while the group had no full member: its device's interface listens. Never
 	 * changed. */
 	bool alone;
@@ -76,6 +85,7 @@ struct attachment {
 struct mcast_join {
 	struct list node;
 	struct mcast_group *group; /* NULL: not joined */
+	struct group_user *of_user;
 	uint32_t ifindex;
 };
 
@@ -116,15 +126,15 @@ void mcast_refresh(struct server *server);
 int qp_attach_group(struct qp *qp, const uint8_t gid[16], bool returning);
 /* Returns 0; -EINVAL: the queue pair isn't attached. */
 int qp_detach_group(struct qp *qp, const uint8_t gid[16]);
-/* The queue pair ends: detaches it from all groups. */
-void mcast_detach_all(struct qp *qp);
+/* Detaches a queue pair that ends from one of its groups. False: it is in none. */
+bool mcast_detach_one(struct qp *qp);
 
 /* Writes the names of the interfaces that listen, for people: "eth0 lo"; "-": none. */
 void mcast_listening(const struct mcast_group *group, char *text, size_t size);
 
 /* Makes the interface listen until mcast_leave(). Returns 0; -ENOMEM; -ENODEV: it can't. */
-int mcast_join(struct server *server, struct mcast_join *join, const uint8_t gid[16],
-	       uint32_t ifindex);
+int mcast_join(struct server *server, struct user *user, struct mcast_join *join,
+	       const uint8_t gid[16], uint32_t ifindex);
 void mcast_leave(struct mcast_join *join);
 
 #endif

@@ -27,7 +27,6 @@ struct mcast {
 	struct groups *table;
 	int fd; /* of the table */
 	struct list buckets[MCAST_BUCKETS];
-	uint32_t groups, attached;
 	bool settled; /* all processes of the last daemon have returned or ended; never cleared */
 	struct member_socket members[MEMBER_SOCKETS];
 };

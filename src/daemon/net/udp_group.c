@@ -115,7 +115,6 @@ static void leave_all_v6(int fd)
 
 void udp_group_leave_all(int fd)
 {
-	udp_group_hear_all(fd, false);
 	leave_all_v4(fd);
 	leave_all_v6(fd);
 }

@@ -151,6 +151,8 @@ static void udp_slots_close_place(struct wire *wire, uint32_t place)
 {
 	close(wire->fd[place]);
 	wire->fd[place] = wire->fd[--wire->count];
+	wire->is_member[place] = wire->is_member[wire->count];
+	wire->is_member[wire->count] = false;
 	wire->owner[place] = UDP_SLOTS_NOBODY;
 	wire->loops[place] = false;
 }
@@ -305,8 +307,10 @@ int udp_slots_adopt(struct wire *wire, int out)
 	slot_socket_filter(wire->fd[0], 0, wire->loops[0]);
 	let_in(wire, false);
 	/* All but the last, which is never given out. */
-	for (uint32_t i = 0; i < wire->count; i++)
+	for (uint32_t i = 0; i < wire->count; i++) {
 		wire->owner[i] = i + 1 < wire->count ? UDP_SLOTS_SOMEBODY : UDP_SLOTS_NOBODY;
+		wire->is_member[i] = true;
+	}
 	wire->unproved = wire->broken = false;
 	wire->why[0] = 0;
 	log_info("the sockets of UDP port %d are those of the last daemon: %u places", WIRE_PORT,
@@ -385,6 +389,18 @@ static int udp_slot_lock(struct wire *wire, uint32_t slot, bool loops)
 	return err ? err : slot_socket_lock(wire->fd[slot]);
 }
 
+/* The slot's socket is in no group from now on. To leave all groups of the host takes the longer
+ * the more there are, and any user may have thousands: only what the last daemon left is worth it.
+ * A process can join groups by its socket itself; the datagrams are dropped, and come to processes
+ * of its user only (udp_slot_prepare()). */
+static void leave_groups(struct wire *wire, uint32_t slot)
+{
+	udp_group_hear_all(wire->fd[slot], false);
+	if (wire->is_member[slot])
+		udp_group_leave_all(wire->fd[slot]);
+	wire->is_member[slot] = false;
+}
+
 /* Prepares the place for a new process; no process has it now. */
 static int udp_slot_prepare(struct wire *wire, uint32_t slot, uid_t uid, bool loops)
 {
@@ -399,7 +415,7 @@ static int udp_slot_prepare(struct wire *wire, uint32_t slot, uid_t uid, bool lo
 		err = udp_slot_lock(wire, slot, loops);
 	if (err)
 		return err;
-	udp_group_leave_all(wire->fd[slot]);
+	leave_groups(wire, slot);
 	slot_socket_reset(wire->fd[slot]);
 	slot_socket_room(wire->fd[slot], true);
 	return udp_slot_prove(wire, slot);
@@ -449,7 +465,7 @@ void udp_slots_slot_done(struct wire *wire, uint32_t slot)
 {
 	if (wire->leaving || slot + 1 >= wire->count)
 		return;
-	udp_group_leave_all(wire->fd[slot]);
+	leave_groups(wire, slot);
 	slot_socket_room(wire->fd[slot], false);
 	slot_socket_drain(wire->fd[slot]);
 	slot_socket_steer(wire->fd[0]);

@@ -75,14 +75,17 @@ struct wire {
 	uid_t owner[UDP_SLOTS_PLACES]; /* the user whose processes may have it, or a value above */
 	bool loops[UDP_SLOTS_PLACES];  /* its filter passes this host's own packets; the first
 					  place's: set before the group is opened */
-	uint32_t count;		       /* places; 0: the wire isn't open */
-	int guard;		       /* see slot_socket_guard(); -1: none */
-	bool off;		       /* by configuration */
-	bool managed;		       /* a service manager keeps the park as well (activation.h) */
-	bool ipv6;		       /* the sockets are of IPv6, and take IPv4 as well */
-	bool broken;		       /* a process changed the order of the places */
-	bool leaving;		       /* the daemon ends: the sockets stay as they are */
-	bool unproved; /* packets through loopback don't arrive: places can't be tested */
+	/* The last daemon may have made it a member of groups: set by udp_slots_adopt(), cleared
+	 * when it has left all. A socket's other memberships end with the queue pairs'. */
+	bool is_member[UDP_SLOTS_PLACES];
+	uint32_t count; /* places; 0: the wire isn't open */
+	int guard;	/* see slot_socket_guard(); -1: none */
+	bool off;	/* by configuration */
+	bool managed;	/* a service manager keeps the park as well (activation.h) */
+	bool ipv6;	/* the sockets are of IPv6, and take IPv4 as well */
+	bool broken;	/* a process changed the order of the places */
+	bool leaving;	/* the daemon ends: the sockets stay as they are */
+	bool unproved;	/* packets through loopback don't arrive: places can't be tested */
 	struct park park;
 	uint32_t park_most;  /* places that the park may have, see udp_slots_init() */
 	char owner_text[64]; /* which program has the port, looked up at owner_at_ms */

@@ -10,6 +10,7 @@
 #include "daemon/core/process.h"
 #include "daemon/core/server.h"
 #include "daemon/core/user.h"
+#include "daemon/net/mcast.h"
 #include "daemon/objects/share.h"
 #include "proto/limits.h"
 
@@ -26,7 +27,7 @@ _Static_assert(sizeof(kind_names) / sizeof(kind_names[0]) == OBJECT_KINDS, "ever
 /* The number of objects of each kind that one process may hold. */
 static const uint32_t quotas[] = {
 	[OBJECT_AH] = LIMIT_AH,
-	[OBJECT_FLOW] = LIMIT_USER_FLOWS,
+	[OBJECT_FLOW] = LIMIT_PROCESS_FLOWS,
 	[OBJECT_QP] = LIMIT_QPS_PER_SLOT - 1,
 	[OBJECT_SRQ] = LIMIT_SRQ,
 	[OBJECT_MW] = LIMIT_MW,
@@ -74,17 +75,49 @@ int context_make(struct process *process, struct conn *conn, const uint64_t toke
 	return 0;
 }
 
-void context_free(struct context *context)
+bool context_has_ended(const struct context *context)
+{
+	return context->ended || context->process->ended;
+}
+
+void context_end(struct context *context)
+{
+	context->ended = true;
+	share_leave(context);
+}
+
+/* A step of destroying it, which takes a bounded time. */
+static void object_destroy_some(struct object *object)
+{
+	if ((object->kind == OBJECT_QP && mcast_detach_one((struct qp *)object)) ||
+	    (object->kind == OBJECT_DM && dm_lose_one((struct dm *)object)))
+		return;
+	object_destroy(object);
+}
+
+bool context_free_some(struct context *context)
 {
 	for (int kind = 0; kind < OBJECT_KINDS; kind++)
-		while (!list_empty(&context->objects[kind]))
-			object_destroy(
+		if (!list_empty(&context->objects[kind])) {
+			object_destroy_some(
 				container_of(context->objects[kind].next, struct object, node));
-	share_leave(context);
+			return true;
+		}
+	return false;
+}
+
+void context_free(struct context *context)
+{
 	list_del(&context->node);
 	context->process->context_count--;
 	table_fini(&context->table);
 	free(context);
+}
+
+bool request_may_wait(struct request *request)
+{
+	request->later = ending_may_help(request->conn, false);
+	return request->later;
 }
 
 /* Gives the object a handle: a new one, or the old one when its process is returning. */
@@ -101,13 +134,18 @@ int object_make(struct request *request, enum object_kind kind, size_t size, str
 	struct context *context = request->conn->context;
 	struct process *process = context->process;
 
-	if (process->objects[kind] >= quotas[kind]) {
+	bool is_full = process->objects[kind] >= quotas[kind];
+	bool has_much = process->user->objects >= process->server->config.user_objects;
+
+	if ((is_full || (has_much && !request->old)) && request_may_wait(request))
+		return -EAGAIN;
+	if (is_full) {
 		complain(process->user,
 			 "process %d (%s) may not make more than %u objects of kind %s",
 			 process->pid, process->comm, quotas[kind], kind_names[kind]);
 		return -ENOMEM;
 	}
-	if (process->user->objects >= process->server->config.user_objects && !request->old) {
+	if (has_much && !request->old) {
 		complain(process->user,
 			 "process %d (%s) may not make another %s: user %u has %u objects, the "
 			 "most that user-objects in verbenad.conf allows",

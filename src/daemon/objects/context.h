@@ -19,6 +19,7 @@ struct context {
 	/* The last interface of its device is gone: it makes no objects any more. Set by
 	 * process_lose_device(), never cleared: the program opens the device again. */
 	bool removed;
+	bool ended;	  /* its connection has: see ending.h. Never cleared */
 	struct list node; /* on process->contexts */
 	struct table table;
 	struct list objects[OBJECT_KINDS];
@@ -29,7 +30,12 @@ struct context {
 /* Makes a context. Returns 0; -ENOMEM: no memory, or the process has too many (logged). */
 int context_make(struct process *process, struct conn *conn, const uint64_t token[2],
 		 struct context **out);
-/* Frees the context with all that it holds; the caller closes its connection. */
+/* It, or its process, has ended: what was made over it can't be used by others. */
+bool context_has_ended(const struct context *context);
+/* The three parts of a context's end (ending.h): that of conn_close(); a step of freeing its
+ * objects, with which it returns whether there was one; the rest, when there was none. */
+void context_end(struct context *context);
+bool context_free_some(struct context *context);
 void context_free(struct context *context);
 
 #endif

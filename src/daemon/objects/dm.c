@@ -80,17 +80,21 @@ int command_alloc_dm(struct request *request, void *response)
 	return 0;
 }
 
+bool dm_lose_one(struct dm *dm)
+{
+	if (list_empty(&dm->regions))
+		return false;
+	container_of(list_pop(&dm->regions), struct mr, by_dm)->dm = NULL;
+	return true;
+}
+
 /* Regions of other contexts outlive it. */
 void dm_release(struct dm *dm)
 {
 	struct process *process = dm->object.context->process;
 
-	while (!list_empty(&dm->regions)) {
-		struct mr *mr = container_of(dm->regions.next, struct mr, by_dm);
-
-		list_del(&mr->by_dm);
-		mr->dm = NULL;
-	}
+	while (dm_lose_one(dm))
+		;
 	process->device_memory -= dm_bytes(dm->length);
 	closer_close(process->user->uid, &dm->file, 1);
 }

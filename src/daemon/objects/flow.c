@@ -13,6 +13,7 @@
 #include "daemon/core/conn.h"
 #include "daemon/core/dispatch.h"
 #include "daemon/core/process.h"
+#include "daemon/core/server.h"
 #include "daemon/core/user.h"
 #include "daemon/net/device.h"
 #include "daemon/net/mcast.h"
@@ -93,16 +94,18 @@ static bool rule_contradicts(const struct request *request, const struct flow_ru
 	return false;
 }
 
-static int check_quota(const struct request *request)
+static int check_quota(struct request *request)
 {
 	const struct process *process = request->conn->context->process;
 
-	if (process->user->flows < LIMIT_USER_FLOWS)
+	if (pool_allows(&process->server->pools, process->user, POOL_FLOWS))
 		return 0;
+	if (request_may_wait(request))
+		return -EAGAIN;
 	complain(process->user,
 		 "process %d (%s) may not make another flow rule: user %u has %u, the most that "
 		 "a user may have",
-		 process->pid, process->comm, process->user->uid, process->user->flows);
+		 process->pid, process->comm, process->user->uid, process->user->taken[POOL_FLOWS]);
 	return -ENOMEM;
 }
 
@@ -125,7 +128,7 @@ static int flow_publish(struct flow *flow, struct flow_rule *rule)
 	if (place < 0)
 		return place;
 	flow->place = (uint32_t)place;
-	process->user->flows++;
+	pool_take(&process->server->pools, process->user, POOL_FLOWS);
 	return 0;
 }
 
@@ -173,7 +176,7 @@ void flow_release(struct flow *flow)
 
 	if (flows)
 		flows_remove(flows, flow->place);
-	process->user->flows--;
+	pool_give(&process->server->pools, process->user, POOL_FLOWS);
 	flow->qp->object.users--;
 }
 

@@ -75,12 +75,14 @@ static int check_range(uint64_t start, uint64_t length, uint64_t iova, uint32_t 
 	return 0;
 }
 
-static int take_keys(const struct request *request, struct mr *mr)
+static int take_keys(struct request *request, struct mr *mr)
 {
 	struct keys *keys = &request->conn->context->process->keys;
 
 	if (!request->old)
-		return keys_take(keys, &mr->key) ? -ENOMEM : 0;
+		return !keys_take(keys, &mr->key)  ? 0
+		       : request_may_wait(request) ? -EAGAIN
+						   : -ENOMEM;
 	mr->key = request->old->number;
 	return keys_claim(keys, mr->key);
 }

@@ -15,12 +15,14 @@
 /* enum ibv_mw_type, whose numbers the kernel's header doesn't have. */
 enum { MW_TYPE_1 = 1, MW_TYPE_2 = 2 };
 
-static int mw_take_key(const struct request *request, struct mw *mw)
+static int mw_take_key(struct request *request, struct mw *mw)
 {
 	struct keys *keys = &request->conn->context->process->keys;
 
 	if (!request->old)
-		return keys_take(keys, &mw->rkey) ? -ENOMEM : 0;
+		return !keys_take(keys, &mw->rkey) ? 0
+		       : request_may_wait(request) ? -EAGAIN
+						   : -ENOMEM;
 	mw->rkey = request->old->number;
 	return keys_claim(keys, request->old->number);
 }

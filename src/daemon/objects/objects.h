@@ -149,7 +149,8 @@ const char *object_kind_name(enum object_kind kind);
 /*
  * Makes an object of `size` bytes, zero after its struct object, in the request's context, and
  * gives it a handle (that of request->old, if it isn't new). Returns 0; -ENOMEM: no memory, or the
- * process has as many as it may (logged); -EINVAL, -EEXIST: the old handle isn't possible.
+ * process has as many as it may (logged); -EAGAIN: it may get it later (request->later is set);
+ * -EINVAL, -EEXIST: the old handle isn't possible.
  */
 int object_make(struct request *request, enum object_kind kind, size_t size, struct object **out);
 
@@ -174,9 +175,14 @@ void mr_respond(const struct mr *mr, struct ib_uverbs_reg_mr_resp *resp);
 /* Gives the object's handle back and frees it. The caller has released what it holds. */
 void object_free(struct object *object);
 
+/* The request is to be refused for a share or a range of numbers. Whether it is postponed instead,
+ * because its user's ended clients still hold some (ending.h); sets request->later. */
+bool request_may_wait(struct request *request);
+
 /* Takes a number from the process's range of QPNs, or the old one of a process that returns. 0;
- * -ENOMEM: all are taken; -EINVAL, -EEXIST: the old one isn't possible. */
-int qpn_take(const struct request *request, uint32_t *qpn);
+ * -ENOMEM: all are taken; -EAGAIN: likewise, see object_make(); -EINVAL, -EEXIST: the old one isn't
+ * possible. */
+int qpn_take(struct request *request, uint32_t *qpn);
 
 /* Releases what the object's kind holds (numbers, use counts of others), then frees it. */
 void object_destroy(struct object *object);
@@ -188,6 +194,8 @@ int object_destroy_handle(struct context *context, enum object_kind kind, uint32
 void mr_release(struct mr *mr);
 void mw_release(struct mw *mw);
 void dm_release(struct dm *dm);
+/* Takes one of its regions from it, as dm_release() does with all. False: it has none. */
+bool dm_lose_one(struct dm *dm);
 void pd_release(struct pd *pd);
 void cq_release(struct cq *cq);
 void srq_release(struct srq *srq);

@@ -68,7 +68,7 @@ static int qp_check_request_caps(const struct ib_uverbs_create_qp *body)
 	return 0;
 }
 
-int qpn_take(const struct request *request, uint32_t *qpn)
+int qpn_take(struct request *request, uint32_t *qpn)
 {
 	struct process *process = request->conn->context->process;
 	const struct proto_return *old = request->old;
@@ -82,7 +82,7 @@ int qpn_take(const struct request *request, uint32_t *qpn)
 	}
 	do { /* A number that is reserved for multicast, or has become a target's, stays taken. */
 		if (ids_take(&process->qpns, &index))
-			return -ENOMEM;
+			return request_may_wait(request) ? -EAGAIN : -ENOMEM;
 		*qpn = process->slot << LIMIT_QP_BITS | index;
 	} while (*qpn == WIRE_MULTICAST_QPN || xrc_takes_number(process->server, *qpn));
 	return 0;
@@ -165,7 +165,7 @@ static int target_create_for(struct request *request, const struct ib_uverbs_cre
 	}
 	if (err) {
 		object_free(object);
-		return err;
+		return err == -ENOMEM && request_may_wait(request) ? -EAGAIN : err;
 	}
 	struct qp *qp = (struct qp *)object;
 
@@ -229,7 +229,8 @@ void qp_release(struct qp *qp)
 		qp->xrcd->object.users--;
 		return;
 	}
-	mcast_detach_all(qp);
+	while (mcast_detach_one(qp))
+		;
 	ids_give(&qp->object.context->process->qpns, qp->qpn & (LIMIT_QPS_PER_SLOT - 1));
 	if (qp->srq)
 		qp->srq->object.users--;

@@ -82,7 +82,8 @@ int share_find(const struct context *context, enum object_kind kind, uint32_t ha
 						: NULL;
 
 		/* Imported objects don't count: a PD's domain is found by its name. */
-		if (!object || (kind == OBJECT_PD && ((struct pd *)object)->imported) ||
+		if (!object || context_has_ended(other) ||
+		    (kind == OBJECT_PD && ((struct pd *)object)->imported) ||
 		    (kind == OBJECT_MR && ((struct mr *)object)->imported))
 			continue;
 		if (found)
@@ -95,12 +96,21 @@ int share_find(const struct context *context, enum object_kind kind, uint32_t ha
 
 /* ------------------------------------------------------------------ domains */
 
+static bool domain_is_alive(const struct domain *domain)
+{
+	list_for_each(node, &domain->pds)
+		if (!context_has_ended(container_of(node, struct pd, sibling)->object.context))
+			return true;
+	return false;
+}
+
 struct domain *domain_find(const struct context *context, uint32_t handle)
 {
 	list_for_each(node, &share_of(context)->domains[share_bucket(context->token)]) {
 		struct domain *domain = container_of(node, struct domain, node);
 
-		if (domain->handle == handle && token_is_same(domain->token, context->token))
+		if (domain->handle == handle && token_is_same(domain->token, context->token) &&
+		    domain_is_alive(domain))
 			return domain;
 	}
 	return NULL;
@@ -142,8 +152,11 @@ void domain_leave(struct pd *pd)
 
 bool domain_busy(const struct domain *domain)
 {
-	list_for_each(node, &domain->pds)
-		if (container_of(node, struct pd, sibling)->object.users)
+	list_for_each(node, &domain->pds) {
+		const struct object *pd = &container_of(node, struct pd, sibling)->object;
+
+		if (pd->users && !context_has_ended(pd->context))
 			return true;
+	}
 	return false;
 }

@@ -52,7 +52,8 @@ void share_leave(struct context *context);
 int share_find(const struct context *context, enum object_kind kind, uint32_t handle,
 	       struct object **out);
 
-/* The domain named by this handle and the context's token; NULL: none. */
+/* The domain named by this handle and the context's token; NULL: none. One that is only left in
+ * contexts that have ended counts as none. */
 struct domain *domain_find(const struct context *context, uint32_t handle);
 /* Makes a domain without siblings; the caller adds one at once. NULL: no memory. */
 struct domain *domain_make(const struct context *context, uint32_t handle);
@@ -60,7 +61,7 @@ struct domain *domain_make(const struct context *context, uint32_t handle);
 void domain_join(struct domain *domain, struct pd *pd);
 /* Takes a PD out of its domain; the last one frees the domain. */
 void domain_leave(struct pd *pd);
-/* Whether any sibling is used by an object. */
+/* Whether any sibling is used by an object, except those of contexts that have ended. */
 bool domain_busy(const struct domain *domain);
 
 #endif

@@ -28,6 +28,7 @@ enum { STATE_RESET = 0, STATE_ERR = 6, EVENT_QP_ACCESS_ERR = 3, EVENT_COMM_EST =
 int xrc_init(struct xrc *xrc)
 {
 	*xrc = (struct xrc){.last_number = COUNTER_START(4), .last_epoch = COUNTER_START(4)};
+	list_init(&xrc->to_tell);
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
 		list_init(&xrc->by_slot[slot]);
 	if (getrandom(&xrc->seed, sizeof(xrc->seed), 0) != sizeof(xrc->seed))
@@ -109,9 +110,21 @@ static uint64_t file_key(const struct xrc *xrc, const struct user *user, uint64_
 	return index_mix(index_mix(ino ^ xrc->seed) ^ dev) ^ user->uid;
 }
 
-static struct xrc_domain *domain_of_file(const struct server *server, const struct conn *conn,
-					 const struct proto_open_xrcd *body)
+/* Whether a context has it open that hasn't ended. */
+static bool xrc_domain_is_alive(const struct xrc_domain *domain)
 {
+	list_for_each(node, (struct list *)&domain->members)
+		if (!context_has_ended(container_of(node, struct xrc_member, node)->context))
+			return true;
+	return false;
+}
+
+/* A process that returns continues also with one that only ended contexts have open. */
+static struct xrc_domain *domain_of_file(const struct request *request)
+{
+	const struct proto_open_xrcd *body = request->body;
+	const struct conn *conn = request->conn;
+	const struct server *server = conn->server;
 	const struct xrc *xrc = &server->xrc;
 	uint64_t key = file_key(xrc, conn->user, body->dev, body->ino);
 
@@ -121,7 +134,8 @@ static struct xrc_domain *domain_of_file(const struct server *server, const stru
 		struct xrc_domain *domain = container_of(at, struct xrc_domain, by_file);
 
 		if (domain->dev == body->dev && domain->ino == body->ino &&
-		    domain->user == conn->user && domain->device == conn->device)
+		    domain->user == conn->user && domain->device == conn->device &&
+		    (request->old || xrc_domain_is_alive(domain)))
 			return domain;
 	}
 	return NULL;
@@ -132,9 +146,11 @@ static struct xrc_domain *domain_of_file(const struct server *server, const stru
 static bool domain_lose_one(struct xrc_domain *domain, const struct conn *but)
 {
 	list_for_each(node, &domain->members) {
-		struct conn *conn = container_of(node, struct xrc_member, node)->context->conn;
+		const struct context *context =
+			container_of(node, struct xrc_member, node)->context;
+		struct conn *conn = context->conn;
 
-		if (conn == but || !conn_has_hung_up(conn))
+		if (conn == but || context_has_ended(context) || !conn_has_hung_up(conn))
 			continue;
 		conn_close(conn);
 		return true;
@@ -151,7 +167,7 @@ static struct xrc_domain *living_domain_of_file(struct request *request)
 	struct xrc_domain *domain;
 
 	do
-		domain = domain_of_file(conn->server, conn, request->body);
+		domain = domain_of_file(request);
 	while (domain && domain_lose_one(domain, conn));
 	return domain;
 }
@@ -307,16 +323,35 @@ int command_close_xrcd(struct request *request, void *response)
 
 /* ------------------------------------------------------------------ target queue pairs */
 
-static struct target *target_find(const struct server *server, uint32_t qpn)
+/* A handle that hasn't ended; NULL: none is left. */
+static const struct qp *living_handle(const struct target *target)
+{
+	list_for_each(node, (struct list *)&target->handles) {
+		const struct qp *qp = container_of(node, struct qp, by_target);
+
+		if (!context_has_ended(qp->object.context))
+			return qp;
+	}
+	return NULL;
+}
+
+static struct target *target_with_number(const struct server *server, uint32_t qpn)
 {
 	struct index_node *node = index_first(&server->xrc.by_qpn, qpn);
 
 	return node ? container_of(node, struct target, by_qpn) : NULL;
 }
 
+static struct target *target_find(const struct server *server, uint32_t qpn)
+{
+	struct target *target = target_with_number(server, qpn);
+
+	return target && living_handle(target) ? target : NULL;
+}
+
 bool xrc_takes_number(struct server *server, uint32_t qpn)
 {
-	struct target *target = target_find(server, qpn);
+	struct target *target = target_with_number(server, qpn);
 
 	if (target)
 		target->numbered = true;
@@ -334,11 +369,10 @@ bool xrc_has_slot(const struct server *server, uint32_t slot)
 static uint32_t xrc_heir_for(const struct server *server, uint32_t slot)
 {
 	list_for_each(node, (struct list *)&server->xrc.by_slot[slot]) {
-		const struct target *target = container_of(node, struct target, by_slot);
+		const struct qp *handle = living_handle(container_of(node, struct target, by_slot));
 
-		if (!list_empty(&target->handles))
-			return container_of(target->handles.next, struct qp, by_target)
-				->object.context->process->slot;
+		if (handle)
+			return handle->object.context->process->slot;
 	}
 	return 0;
 }
@@ -352,8 +386,27 @@ static void find_heir(struct server *server, uint32_t slot)
 		return;
 	server->xrc.heir[slot] = (uint16_t)heir;
 	log_info("process at slot %u gets the packets for XRC queue pairs of slot %u", heir, slot);
-	list_for_each(node, &server->xrc.by_slot[slot])
-		target_tell(container_of(node, struct target, by_slot), PROTO_XRC_NO_EVENT);
+	list_for_each(node, &server->xrc.by_slot[slot]) {
+		struct target *target = container_of(node, struct target, by_slot);
+
+		list_del(&target->to_tell);
+		list_add_tail(&server->xrc.to_tell, &target->to_tell);
+	}
+	ending_begin(server);
+}
+
+bool xrc_tell_one(struct xrc *xrc)
+{
+	struct list *node = list_pop(&xrc->to_tell);
+
+	if (node)
+		target_tell(container_of(node, struct target, to_tell), PROTO_XRC_NO_EVENT);
+	return node;
+}
+
+bool xrc_has_to_tell(const struct xrc *xrc)
+{
+	return !list_empty(&xrc->to_tell);
 }
 
 void xrc_settle_heirs(struct server *server)
@@ -376,14 +429,17 @@ void xrc_process_ended(struct server *server, uint32_t slot)
 
 int xrc_make_target(struct xrc_domain *domain, uint32_t qpn, struct target **out)
 {
-	struct xrc *xrc = &domain->server->xrc;
-	struct target *target =
-		xrc->targets < LIMIT_XRC_TARGETS ? calloc(1, sizeof(*target)) : NULL;
+	struct server *server = domain->server;
+	struct xrc *xrc = &server->xrc;
+	bool allowed = pool_allows(&server->pools, domain->user, POOL_TARGETS);
+	struct target *target = allowed ? calloc(1, sizeof(*target)) : NULL;
 	const struct xrc_view view = {.domain = domain->number};
 
-	if (!target || xrc_table_set(mcast_xrc_table(domain->server), qpn, &view)) {
-		complain(domain->user, "no place for another XRC target queue pair: there are %u",
-			 xrc->targets);
+	if (!target || xrc_table_set(mcast_xrc_table(server), qpn, &view)) {
+		complain(domain->user,
+			 "no place for another XRC target queue pair: user %u has %u, all users %u",
+			 domain->user->uid, domain->user->taken[POOL_TARGETS],
+			 server->pools.taken[POOL_TARGETS]);
 		free(target);
 		return -ENOMEM;
 	}
@@ -393,10 +449,11 @@ int xrc_make_target(struct xrc_domain *domain, uint32_t qpn, struct target **out
 	target->is.epoch = next_epoch(xrc);
 	target->is.place = xrc_place_take(xrc);
 	list_init(&target->handles);
+	list_init(&target->to_tell);
 	index_add(&xrc->by_qpn, &target->by_qpn, qpn);
 	list_add_tail(&xrc->by_slot[qpn >> LIMIT_QP_BITS], &target->by_slot);
 	domain->targets++;
-	xrc->targets++;
+	pool_take(&server->pools, domain->user, POOL_TARGETS);
 	target_publish(target);
 	*out = target;
 	return 0;
@@ -418,8 +475,9 @@ static void target_end(struct target *target)
 	xrc_table_clear(mcast_xrc_table(server), target->qpn);
 	index_remove(&server->xrc.by_qpn, &target->by_qpn);
 	list_del(&target->by_slot);
+	list_del(&target->to_tell);
 	domain->targets--;
-	server->xrc.targets--;
+	pool_give(&server->pools, domain->user, POOL_TARGETS);
 	target_tell(target, PROTO_XRC_NO_EVENT);
 	xrc_place_give(&server->xrc, domain->user, target->is.place);
 	if (process && target->numbered)
@@ -611,7 +669,7 @@ int command_xrc_returns(struct request *request, void *response)
 	struct server *server = request->conn->server;
 	struct xrcd *xrcd = (struct xrcd *)object_find(context, OBJECT_XRCD, body->xrcd);
 	uint32_t qpn = request->old ? request->old->number : 0, handle;
-	struct target *target = target_find(server, qpn);
+	struct target *target = target_with_number(server, qpn);
 	int err = 0;
 
 	if (!xrcd || !request->old || body->reserved || body->was.state > STATE_ERR ||

@@ -45,11 +45,11 @@ struct xrc {
 	struct list by_slot[LIMIT_SLOTS]; /* and those with a number of the slot */
 	uint64_t seed;			  /* of by_file's keys, so that no user can choose them */
 	uint32_t last_number, last_epoch;
-	uint32_t targets;
 	uint32_t next_place;
 	uint64_t places[XRC_SHARED_PLACES / 64]; /* a bit for each place in use (xrc_share.h) */
 	uint16_t
 		heir[LIMIT_SLOTS]; /* the slot of the process that has the slot's socket; 0: none */
+	struct list to_tell;	   /* struct target.to_tell: they have a new dispatcher */
 };
 
 struct xrc_domain {
@@ -75,6 +75,7 @@ struct xrc_member {
 struct target {
 	struct index_node by_qpn;
 	struct list by_slot; /* on xrc->by_slot[] */
+	struct list to_tell; /* on xrc->to_tell, or alone */
 	struct xrc_domain *domain;
 	struct list handles; /* struct qp.by_target */
 	uint32_t qpn;
@@ -99,6 +100,9 @@ uint32_t xrc_dispatcher(const struct server *server, uint32_t slot);
 void xrc_settle_heirs(struct server *server);
 /* The process at the slot, and its range of numbers, have ended. */
 void xrc_process_ended(struct server *server, uint32_t slot);
+/* Processes are told of new dispatchers bit by bit (ending.h): one queue pair's. False: all are. */
+bool xrc_tell_one(struct xrc *xrc);
+bool xrc_has_to_tell(const struct xrc *xrc);
 
 /* Makes a target queue pair in RESET with this number, which has been taken in its process's range,
  * without handles. 0, or -ENOMEM. */
