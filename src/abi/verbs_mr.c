@@ -411,14 +411,29 @@ static struct mr region_changed(const struct mr *mr, int flags, struct ibv_pd *p
 	return wanted;
 }
 
-static int check_rereg(const struct mr *wanted, int flags)
+/* What libibverbs refuses before any provider sees the call. */
+static int check_rereg_input(int flags, const void *addr, size_t length, int access)
+{
+	bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
+
+	if (flags & ~REREG_FLAGS || (moves && (!addr || !length)) ||
+	    (access && !(flags & IBV_REREG_MR_CHANGE_ACCESS)))
+		return EINVAL;
+	return 0;
+}
+
+/* Whether the region's kind can be changed at all, and so: what libibverbs refuses as well. */
+static int check_rereg_kind(const struct mr *wanted, int flags)
 {
 	/* A memory file's region keeps its translation. */
 	if (wanted->file && !wanted->dm && flags & IBV_REREG_MR_CHANGE_TRANSLATION)
 		return EOPNOTSUPP;
-	if (wanted->imported || wanted->null_region || wanted->dm || !flags ||
-	    flags & ~REREG_FLAGS || !wanted->ibv.pd ||
-	    wanted->ibv.pd->context != wanted->ibv.context)
+	return wanted->imported || wanted->null_region || wanted->dm ? EINVAL : 0;
+}
+
+static int check_rereg(const struct mr *wanted, int flags)
+{
+	if (!flags || !wanted->ibv.pd || wanted->ibv.pd->context != wanted->ibv.context)
 		return EINVAL;
 	return mr_check_arguments(wanted->ibv.addr, wanted->ibv.length, wanted->iova,
 				  wanted->access);
@@ -474,7 +489,7 @@ static int kernel_region_change(struct kernel_context *kernel, struct ibv_mr *mr
 	if (!err)
 		return 0;
 	errno = err;
-	return err == EINVAL ? IBV_REREG_MR_ERR_INPUT : IBV_REREG_MR_ERR_CMD;
+	return IBV_REREG_MR_ERR_CMD;
 }
 
 static int kernel_region_end(struct kernel_context *kernel, struct ibv_mr *mr)
@@ -489,39 +504,46 @@ static int kernel_region_end(struct kernel_context *kernel, struct ibv_mr *mr)
 	return err;
 }
 
+static int rereg_refused(int err, enum ibv_rereg_mr_err_code code)
+{
+	errno = err;
+	return code;
+}
+
 EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, size_t length,
 			int access)
 {
 	struct kernel_context *kernel = kernel_context_of(ibv->context);
+	int err = check_rereg_input(flags, addr, length, access);
 
+	if (err)
+		return rereg_refused(err, IBV_REREG_MR_ERR_INPUT);
 	if (kernel)
 		return kernel_region_change(kernel, ibv, flags, pd, addr, length, access);
 	struct mr *mr = container_of(ibv, struct mr, ibv);
 	struct hca *hca = context_of(ibv->context)->hca;
 	struct mr wanted = region_changed(mr, flags, pd, addr, length, access), old = *mr;
 	bool moves = flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS);
-	int err = handle_check("ibv_rereg_mr", ibv->handle, mr->handle);
 
+	err = check_rereg_kind(&wanted, flags);
+	if (err)
+		return rereg_refused(err, IBV_REREG_MR_ERR_INPUT);
+	err = handle_check("ibv_rereg_mr", ibv->handle, mr->handle);
 	if (!err && flags & IBV_REREG_MR_CHANGE_PD && pd && kernel_context_of(pd->context))
 		err = EINVAL;
 	if (!err && flags & IBV_REREG_MR_CHANGE_PD && pd)
 		err = handle_check("ibv_rereg_mr", pd->handle, pd_of(pd)->shown);
 	if (!err)
 		err = check_rereg(&wanted, flags);
-	if (err) {
-		errno = err;
-		return IBV_REREG_MR_ERR_INPUT;
-	}
-	if (moves && region_keep(&wanted)) {
-		errno = EINVAL;
-		return IBV_REREG_MR_ERR_DONT_FORK_NEW;
-	}
+	if (err)
+		return rereg_refused(err, IBV_REREG_MR_ERR_CMD);
+	if (moves && region_keep(&wanted))
+		return rereg_refused(EINVAL, IBV_REREG_MR_ERR_DONT_FORK_NEW);
 	err = window_region_ends(hca, mr);
 	if (err) {
 		if (moves)
 			region_let_go(&wanted);
-		errno = -err;
-		return IBV_REREG_MR_ERR_INPUT;
+		return rereg_refused(-err, IBV_REREG_MR_ERR_CMD);
 	}
 	convert_begin(hca);
 	err = mr_revoke(hca, mr);
@@ -534,10 +556,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *
 	convert_end(hca);
 	if (moves)
 		region_let_go(err ? &wanted : &old);
-	if (!err)
-		return 0;
-	errno = -err;
-	return IBV_REREG_MR_ERR_CMD;
+	return err ? rereg_refused(-err, IBV_REREG_MR_ERR_CMD) : 0;
 }
 
 /* 0, or a negative errno: it is still registered. */

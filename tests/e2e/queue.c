@@ -110,6 +110,74 @@ static void recv_refused(struct rig *rig)
 	}
 }
 
+/* With an SRQ, whatever is asked of the receive queue that the QP doesn't have is ignored. */
+static void srq_ignores_receive_caps(struct rig *rig)
+{
+	static const uint32_t numbers[] = {0, 1, 100000, UINT32_MAX};
+	struct end_options opt = {.srq_depth = 4};
+	struct end end;
+
+	end_open(&end, rig, &opt);
+	for (unsigned int i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		struct ibv_qp_init_attr attr = {
+			.send_cq = end.scq,
+			.recv_cq = end.rcq,
+			.srq = end.srq,
+			.qp_type = i % 2 ? IBV_QPT_RC : IBV_QPT_UD,
+			.cap = {4, numbers[i], 1, numbers[i], 0},
+		};
+		struct ibv_recv_wr wr = {.wr_id = 1}, *bad;
+		struct ibv_qp *qp = ibv_create_qp(end.pd, &attr);
+
+		CHECK(rig, qp);
+		CHECK_EQ(rig, attr.cap.max_recv_wr, 0);
+		CHECK_EQ(rig, attr.cap.max_recv_sge, 0);
+		CHECK_EQ(rig, ibv_post_recv(qp, &wr, &bad), EINVAL);
+		OK(rig, ibv_destroy_qp(qp));
+	}
+	end_close(&end);
+}
+
+/* The errors of ibv_rereg_mr() are those of libibverbs; the region stays as it was. */
+static void rereg_errors(struct rig *rig)
+{
+	enum {
+		MOVE = IBV_REREG_MR_CHANGE_TRANSLATION,
+		PD = IBV_REREG_MR_CHANGE_PD,
+		ACCESS = IBV_REREG_MR_CHANGE_ACCESS
+	};
+	struct end end;
+
+	end_pair(&end, rig, NULL);
+	const struct {
+		int flags;
+		void *addr;
+		size_t length;
+		int access, wanted;
+	} cases[] = {
+		{MOVE, end.buf, 0, 0, IBV_REREG_MR_ERR_INPUT},
+		{MOVE, end.buf + 16, 0, 0, IBV_REREG_MR_ERR_INPUT},
+		{MOVE, NULL, 4096, 0, IBV_REREG_MR_ERR_INPUT},
+		{PD, NULL, 0, IBV_ACCESS_LOCAL_WRITE, IBV_REREG_MR_ERR_INPUT},
+		{1 << 5, NULL, 0, 0, IBV_REREG_MR_ERR_INPUT},
+		{0, NULL, 0, 0, IBV_REREG_MR_ERR_CMD},
+		{ACCESS, NULL, 0, IBV_ACCESS_REMOTE_WRITE, IBV_REREG_MR_ERR_CMD},
+	};
+
+	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		errno = 0;
+		CHECK_EQ(rig,
+			 ibv_rereg_mr(end.mr, cases[i].flags, end.pd, cases[i].addr,
+				      cases[i].length, cases[i].access),
+			 cases[i].wanted);
+		CHECK_EQ(rig, errno, EINVAL);
+	}
+	OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, 1, 0, 8, 0));
+	wc_expect(&end, end.scq, 1, IBV_WC_SUCCESS);
+	rig_sync(rig);
+	end_close(&end);
+}
+
 /* No more fit than was granted; a place becomes free when its completion is polled. */
 static void queues_full(struct rig *rig)
 {
@@ -846,6 +914,8 @@ static void threads(struct rig *rig)
 const struct rig_test queue_tests[] = {
 	{"send_refused", send_refused},
 	{"recv_refused", recv_refused},
+	{"srq_ignores_receive_caps", srq_ignores_receive_caps},
+	{"rereg_errors", rereg_errors},
 	{"queues_full", queues_full},
 	{"too_much", too_much},
 	{"large_regions", large_regions},

@@ -35,13 +35,23 @@ void qp_ex_init(struct qp *qp);
 
 /* ------------------------------------------------------------------ creating */
 
-static int check_caps(const struct ibv_qp_cap *cap)
+/* Whether the QP gets a receive queue of its own; else what is asked of it is ignored. */
+static bool has_receive_queue(const struct ibv_qp_init_attr_ex *attr)
 {
-	if (cap->max_send_wr > LIMIT_QP_WR || cap->max_recv_wr > LIMIT_QP_WR ||
-	    cap->max_send_sge > LIMIT_SGE || cap->max_recv_sge > LIMIT_SGE ||
+	return !attr->srq && attr->qp_type != IBV_QPT_XRC_SEND;
+}
+
+static int check_caps(const struct ibv_qp_init_attr_ex *attr)
+{
+	const struct ibv_qp_cap *cap = &attr->cap;
+
+	if (cap->max_send_wr > LIMIT_QP_WR || cap->max_send_sge > LIMIT_SGE ||
 	    cap->max_inline_data > LIMIT_INLINE)
 		return EINVAL;
-	return 0;
+	return has_receive_queue(attr) &&
+			       (cap->max_recv_wr > LIMIT_QP_WR || cap->max_recv_sge > LIMIT_SGE)
+		       ? EINVAL
+		       : 0;
 }
 
 #define SEND_OPS_UD (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM)
@@ -115,7 +125,7 @@ static int check_queues(const struct ibv_qp_init_attr_ex *attr)
 	bool receives = attr->recv_cq || attr->qp_type == IBV_QPT_XRC_SEND;
 
 	if (!init_spreads(attr))
-		return attr->send_cq && receives ? check_caps(cap) : EINVAL;
+		return attr->send_cq && receives ? check_caps(attr) : EINVAL;
 	bool both = (attr->comp_mask & INIT_SPREADS) == INIT_SPREADS;
 
 	return both && attr->qp_type == IBV_QPT_RAW_PACKET && !attr->srq && !cap->max_send_wr &&
@@ -187,7 +197,7 @@ static struct ibv_qp_cap qp_grant_caps(const struct ibv_qp_init_attr_ex *attr)
 {
 	struct ibv_qp_cap cap = attr->cap;
 
-	if (attr->srq || attr->qp_type == IBV_QPT_XRC_SEND)
+	if (!has_receive_queue(attr))
 		cap.max_recv_wr = cap.max_recv_sge = 0;
 	if (cap.max_send_wr && !cap.max_send_sge)
 		cap.max_send_sge = 1;

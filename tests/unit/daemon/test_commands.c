@@ -289,6 +289,7 @@ static void device_and_port(void **state)
 	assert_true(device.node_guid == list.device[0].node_guid);
 	assert_int_equal(device.max_mw, LIMIT_MW);
 	assert_true(device.device_cap_flags & IB_UVERBS_DEVICE_MEM_WINDOW);
+	assert_true(device.device_cap_flags & IB_UVERBS_DEVICE_MEM_MGT_EXTENSIONS);
 	assert_true(device.device_cap_flags & IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B);
 	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_QUERY_PORT, &port, sizeof(port), &attr,
 				  sizeof(attr)),
