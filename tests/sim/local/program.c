@@ -130,8 +130,8 @@ static void set_target(struct qp *qp, struct request *r, struct send_wqe *wqe, s
 	windows_reach(qp, r, wqe, target);
 	if (wqe->length && !r->bad && rng_chance(&sim.rng, sim.plan.bad_key)) {
 		r->bad = true;
-		/* A window's next key has the next tag. */
-		wqe->rkey ^= rng_chance(&sim.rng, 500) && !binding_is(r->target) ? 1 : 0x40;
+		/* The next key of a place has the next tag: a wrong one is far from both. */
+		wqe->rkey ^= rng_chance(&sim.rng, 500) && !binding_is(r->target) ? 0x80 : 0x40;
 	}
 }
 
