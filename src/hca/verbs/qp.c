@@ -240,7 +240,7 @@ static int make_send_queue(struct qp *qp, struct ibv_pd *pd) REQUIRES(qp->lock)
 }
 
 /* Makes the QP's queues. 0 or ENOMEM. */
-static int make_queues(struct qp *qp, struct ibv_pd *pd) REQUIRES(qp->lock)
+static int make_queues(struct qp *qp, struct ibv_pd *pd) REQUIRES(qp->lock, qp->builder.turn)
 {
 	struct srq *srq = qp->srq;
 	int err = make_send_queue(qp, pd);
@@ -259,16 +259,16 @@ static int make_queues(struct qp *qp, struct ibv_pd *pd) REQUIRES(qp->lock)
 }
 
 /* From now on the SRQ may end. */
-static void leave_srq(struct qp *qp)
+static void qp_leave_srq(struct qp *qp)
 {
 	if (qp->srq && qp->receives)
 		srq_leave_places(qp->srq, qp->receives);
 	qp->receives = NULL;
 }
 
-static void end_queues(struct qp *qp) REQUIRES(qp->lock)
+static void end_queues(struct qp *qp) REQUIRES(qp->lock, qp->builder.turn)
 {
-	leave_srq(qp);
+	qp_leave_srq(qp);
 	sq_free(&qp->sq);
 	sq_free(&qp->builder.built);
 	rq_free(&qp->rq);
@@ -955,7 +955,7 @@ int qp_destroy(struct ibv_qp *ibv)
 	old.carrier->settle(qp->hca, ibv->qp_num, old.peer_qpn, true);
 	window_leave_qp(qp);
 	forget_completions(qp);
-	leave_srq(qp);
+	qp_leave_srq(qp);
 	books_enter(qp->hca);
 	daemon_destroy_qp(&qp->context->conn, qp->handle);
 	books_drop(qp->context, &qp->held);
