@@ -6,16 +6,20 @@
  * pages.
  */
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "abi/populate.h"
 #include "abi/verbs_abi.h"
 #include "abi/verbs_region.h"
+#include "base/env.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "hca/mem/convert.h"
@@ -86,15 +90,45 @@ static int mr_check_arguments(const void *addr, size_t length, uint64_t iova, un
 	return 0;
 }
 
+/* Whether the daemon counts what this process pins: it doesn't for who may lock any amount, in the
+ * host's user namespace. */
+static bool memlock_counts(void)
+{
+	/* The number of the first user namespace (the kernel's PROC_USER_INIT_INO). */
+	static const char first[] = "user:[4026531837]";
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {{0}};
+	const char *setting = env_get("VERBENA_MEMLOCK");
+	char space[64];
+	ssize_t n = readlink("/proc/self/ns/user", space, sizeof(space));
+
+	if (setting && !strcmp(setting, "off"))
+		return false;
+	if (syscall(SYS_capget, &header, data) || !(data[0].effective >> CAP_IPC_LOCK & 1))
+		return true;
+	return n != (ssize_t)strlen(first) || memcmp(space, first, (size_t)n) != 0;
+}
+
+/* Whether RLIMIT_MEMLOCK forbids a region that pins so many bytes more. What exceeded it before
+ * shows that the daemon doesn't apply it. */
+static bool exceeds_memlock(size_t length, struct rlimit *limit)
+{
+	uint64_t before = atomic_load(&registered);
+
+	return getrlimit(RLIMIT_MEMLOCK, limit) == 0 && limit->rlim_cur != RLIM_INFINITY &&
+	       before <= limit->rlim_cur && before + length > limit->rlim_cur && memlock_counts();
+}
+
 /* Logs why the daemon rejected the region, because its errno alone doesn't tell the user what to
  * do. */
 static void explain_limit(size_t length)
 {
 	struct rlimit limit;
 
-	if (getrlimit(RLIMIT_MEMLOCK, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY ||
-	    atomic_load(&registered) + length <= limit.rlim_cur)
+	if (!exceeds_memlock(length, &limit)) {
+		daemon_explain_limit(IB_USER_VERBS_CMD_REG_MR);
 		return;
+	}
 	log_warn("%zu KiB can't be registered: with the %llu KiB that are registered already, that "
 		 "is "
 		 "more than this process may lock (RLIMIT_MEMLOCK, %llu KiB). Raise it (`ulimit -l "

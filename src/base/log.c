@@ -67,3 +67,15 @@ void log_line(enum log_level level, const char *format, ...)
 	}
 	errno = saved;
 }
+
+const char *log_few(_Atomic unsigned int *lines)
+{
+	/* No count goes round: a place that has written all its lines only reads. */
+	if (atomic_load_explicit(lines, memory_order_relaxed) >= LOG_FEW)
+		return NULL;
+	unsigned int line = atomic_fetch_add_explicit(lines, 1, memory_order_relaxed);
+
+	if (line >= LOG_FEW)
+		return NULL;
+	return line == LOG_FEW - 1 ? "(further lines like this are left out) " : "";
+}

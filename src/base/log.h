@@ -7,6 +7,7 @@
 #ifndef VERBENA_BASE_LOG_H
 #define VERBENA_BASE_LOG_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
@@ -20,5 +21,20 @@ void log_line(enum log_level level, const char *format, ...) __attribute__((form
 #define log_warn(...) log_line(LOG_LEVEL_WARN, __VA_ARGS__)
 #define log_info(...) log_line(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...) log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)
+
+/* Lines that one place in the source writes in a process: the last one says that more are left
+ * out. A program may do the same wrong thing again and again. */
+enum { LOG_FEW = 8 };
+/* What begins the next line; NULL: it is left out. `lines`: those of this place, so far. */
+const char *log_few(_Atomic unsigned int *lines);
+
+#define log_warn_few(format, ...)                                        \
+	do {                                                             \
+		static _Atomic unsigned int few_lines;                   \
+		const char *few_begin = log_few(&few_lines);             \
+                                                                         \
+		if (few_begin)                                           \
+			log_warn("%s" format, few_begin, ##__VA_ARGS__); \
+	} while (0)
 
 #endif

@@ -55,9 +55,9 @@ static int conn_exchange(struct daemon_conn *conn, uint32_t command, const void 
 /* How many further daemons a command is sent to when its daemon was killed. */
 enum { LOST_TRIES = 3 };
 
-/* The number of objects of the command's kind that a process may have, and the kind's name; NULL:
+/* The number of objects of the command's kind that a process may have, its row, and its name; NULL:
  * no limited kind. */
-static const char *limit_of(uint32_t command, uint32_t *limit)
+static const char *limit_of(uint32_t command, uint32_t *limit, size_t *row)
 {
 	static const struct {
 		uint32_t command, limit;
@@ -83,23 +83,25 @@ static const char *limit_of(uint32_t command, uint32_t *limit)
 	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
 		if (limits[i].command == command) {
 			*limit = limits[i].limit;
+			*row = i;
 			return limits[i].name;
 		}
 	return NULL;
 }
 
-/* Logged once, because a program may try again and again; the daemon's log has each refusal with
- * its number. */
-static void explain_refusal(uint32_t command)
+/* Logged once for each kind, because a program may try again and again; the daemon's log has each
+ * refusal with its number. */
+void daemon_explain_limit(uint32_t command)
 {
-	static _Atomic bool said;
+	static _Atomic uint32_t said; /* a bit for each row of limit_of() */
 	uint32_t limit;
-	const char *name = limit_of(command, &limit);
+	size_t row;
+	const char *name = limit_of(command, &limit, &row);
 
-	if (name && !atomic_exchange(&said, true))
-		log_warn("verbenad makes no more %s for this process: it may have %u, its user "
-			 "what user-objects in verbenad.conf allows, memory regions also what "
-			 "RLIMIT_MEMLOCK does; the daemon's log says which it was",
+	if (name && !(atomic_fetch_or(&said, 1u << row) & 1u << row))
+		log_warn("verbenad makes no more %s for this process: it may have %u, and its user "
+			 "what user-objects in verbenad.conf allows; the daemon's log says which "
+			 "it was",
 			 name, limit);
 }
 
@@ -121,8 +123,9 @@ static int conn_exchange_again(struct daemon_conn *conn, uint32_t command, const
 				    reply_fds);
 	if (calls)
 		calls->leave(owner);
-	if (err == -ENOMEM)
-		explain_refusal(command);
+	/* Of a region there is a third reason, which its caller knows. */
+	if (err == -ENOMEM && command != IB_USER_VERBS_CMD_REG_MR)
+		daemon_explain_limit(command);
 	return err;
 }
 

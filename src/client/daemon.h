@@ -121,6 +121,10 @@ int daemon_query_mr(struct daemon_conn *conn, uint32_t shared, struct proto_quer
 int daemon_import_mr(struct daemon_conn *conn, uint32_t pd, uint32_t shared,
 		     struct proto_import_mr_resp *resp);
 
+/* Logs, once for each kind of object, that the daemon makes no more of what this command makes. For
+ * registrations, whose caller knows whether it is that; for others daemon_* do it. */
+void daemon_explain_limit(uint32_t command);
+
 /* `access` is enum ibv_access_flags. The keys' index is below LIMIT_MRS_PER_SLOT. */
 int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t length,
 		  uint64_t iova, uint32_t access, struct proto_reg_mr reach,

@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#include "base/log.h"
+
 /* Reasons of a REJ that a program may give. */
 enum { REJECT_CONSUMER = 28, REJECT_VENDOR_OPTION = 35 };
 
@@ -21,8 +23,11 @@ static int put_private_data(const struct id *id, uint8_t out[RDMA_MAX_PRIVATE_DA
 {
 	size_t total = id->prefix_size + data_size;
 
-	if (total > UINT8_MAX || (data_size && !data))
+	if (total > UINT8_MAX || (data_size && !data)) {
+		log_warn_few("rdma_cm: %zu bytes of private data at %p can't be sent", data_size,
+			     data);
 		return -EINVAL;
+	}
 	if (id->prefix_size)
 		memcpy(out, id->prefix, id->prefix_size);
 	if (data_size)
@@ -51,10 +56,14 @@ static int put_param(const struct id *id, struct rdma_ucm_conn_param *out,
 
 /* `max`: the value that stands for the device's limit. An explicit value above the device's limit
  * is an error. */
-static int depth_limit(uint8_t wanted, uint8_t device, uint8_t *out)
+static int depth_limit(const char *name, uint8_t wanted, uint8_t device, uint8_t *out)
 {
-	if (wanted != UINT8_MAX && wanted > device)
+	if (wanted != UINT8_MAX && wanted > device) {
+		log_warn_few("rdma_cm: %s of struct rdma_conn_param is %u, and the device's limit "
+			     "%u (which %u stands for)",
+			     name, wanted, device, UINT8_MAX);
 		return -EINVAL;
+	}
 	*out = wanted == UINT8_MAX ? device : wanted;
 	return 0;
 }
@@ -65,11 +74,12 @@ static int take_limits(struct id *id, const struct rdma_conn_param *param)
 
 	if (id->pub.qp_type == IBV_QPT_UD)
 		return 0;
-	int err = depth_limit(param->responder_resources, id->device->max_responder_resources,
-			      &resources);
+	int err = depth_limit("responder_resources", param->responder_resources,
+			      id->device->max_responder_resources, &resources);
 
 	if (!err)
-		err = depth_limit(param->initiator_depth, id->device->max_initiator_depth, &depth);
+		err = depth_limit("initiator_depth", param->initiator_depth,
+				  id->device->max_initiator_depth, &depth);
 	if (err)
 		return err;
 	id->responder_resources = resources;
@@ -87,6 +97,48 @@ static struct rdma_ucm_ece local_ece(struct id *id)
 	return id->local_ece;
 }
 
+/* ------------------------------------------------------------------ refusals */
+
+/* Private data that fits into each message. A request has an IP header in front, unless the
+ * addresses are InfiniBand's. */
+enum {
+	REQ_DATA = 92,
+	SIDR_REQ_DATA = 216,
+	IP_HEADER = 36,
+	REP_DATA = 196,
+	SIDR_REP_DATA = 136,
+	REJ_DATA = 148,
+};
+
+static bool say_too_long(const char *call, uint32_t size, uint32_t most)
+{
+	if (size > most)
+		log_warn_few("%s: %u bytes of private data; %u at most", call, size, most);
+	return size > most;
+}
+
+static bool is_datagram_id(const struct id *id)
+{
+	return id->pub.qp_type == IBV_QPT_UD;
+}
+
+static void say_no_connect(const struct id *id, uint32_t size)
+{
+	uint32_t header = id->pub.route.addr.src_addr.sa_family == AF_IB ? 0 : IP_HEADER;
+
+	if (!say_too_long("rdma_connect", size,
+			  (is_datagram_id(id) ? SIDR_REQ_DATA : REQ_DATA) - header))
+		log_warn_few("rdma_connect: the identifier must have a resolved route and no "
+			     "connection yet, and its queue pair must be this process's");
+}
+
+/* Another reason than the length is ordinary: the peer has given up. */
+static void say_no_accept(const struct id *id, uint32_t size)
+{
+	if (!say_too_long("rdma_accept", size, is_datagram_id(id) ? SIDR_REP_DATA : REP_DATA))
+		log_info("rdma_accept: the request was answered, or has ended");
+}
+
 /* ------------------------------------------------------------------ the active side */
 
 EXPORT int rdma_connect(struct rdma_cm_id *pub, struct rdma_conn_param *conn_param)
@@ -100,8 +152,11 @@ EXPORT int rdma_connect(struct rdma_cm_id *pub, struct rdma_conn_param *conn_par
 	struct id *id = id_of(pub);
 	struct rdma_ucm_connect body = {.id = id->handle};
 
-	if (!id->device)
+	if (!id->device) {
+		log_warn_few("rdma_connect: the identifier has no device before an address is "
+			     "resolved");
 		return cm_result(-EINVAL);
+	}
 	const struct rdma_conn_param *param = conn_param ? conn_param : &usual;
 	int err = take_limits(id, param);
 
@@ -113,6 +168,8 @@ EXPORT int rdma_connect(struct rdma_cm_id *pub, struct rdma_conn_param *conn_par
 	id_forget_event(id);
 	qp_note_connection(id);
 	err = cm_call(id->generation, RDMA_USER_CM_CMD_CONNECT, &body, sizeof(body), NULL, 0, NULL);
+	if (err == -EINVAL)
+		say_no_connect(id, body.conn_param.private_data_len);
 	return cm_result(err ? err : id_complete(id));
 }
 
@@ -206,6 +263,8 @@ EXPORT int rdma_accept(struct rdma_cm_id *pub, struct rdma_conn_param *conn_para
 	id_forget_event(id);
 	qp_note_connection(id);
 	err = cm_call(id->generation, RDMA_USER_CM_CMD_ACCEPT, &body, sizeof(body), NULL, 0, NULL);
+	if (err == -EINVAL)
+		say_no_accept(id, body.conn_param.private_data_len);
 	if (err)
 		goto out_error;
 	/* For a datagram service no event follows the answer. */
@@ -225,7 +284,11 @@ static int request_reject(struct id *id, const void *data, uint8_t size, uint8_t
 	if (err)
 		return err;
 	id_forget_event(id);
-	return cm_call(id->generation, RDMA_USER_CM_CMD_REJECT, &body, sizeof(body), NULL, 0, NULL);
+	err = cm_call(id->generation, RDMA_USER_CM_CMD_REJECT, &body, sizeof(body), NULL, 0, NULL);
+	if (err == -EINVAL)
+		say_too_long("rdma_reject", body.private_data_len,
+			     is_datagram_id(id) ? SIDR_REP_DATA : REJ_DATA);
+	return err;
 }
 
 EXPORT int rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)

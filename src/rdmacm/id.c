@@ -5,10 +5,13 @@
  */
 #include "rdmacm/rdmacm.h"
 
+#include <arpa/inet.h>
 #include <endian.h>
 #include <infiniband/ib.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/log.h"
 
 size_t addr_size(const struct sockaddr *addr)
 {
@@ -319,6 +322,41 @@ int id_learn_path(struct id *id, const struct proto_cm_event *event)
 
 /* ------------------------------------------------------------------ addresses and routes */
 
+static const char *address_refusal(int err)
+{
+	switch (err) {
+	case -EADDRINUSE:
+		return "another identifier has this address and port";
+	case -EADDRNOTAVAIL:
+		return "no device has this address, or another identifier has the port and one of "
+		       "the two is bound to all addresses (the families share a port unless "
+		       "RDMA_OPTION_ID_AFONLY is set)";
+	case -EACCES:
+		return "only root may have this port (net.ipv4.ip_unprivileged_port_start)";
+	case -EINVAL:
+		return "the identifier is bound already";
+	case -ENODEV:
+		return "no device is found by an address of the family AF_IB here";
+	default:
+		return strerror(-err);
+	}
+}
+
+static void say_no_bind(const struct sockaddr *addr, int err)
+{
+	char text[INET6_ADDRSTRLEN] = "a GID";
+	const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)addr;
+	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)addr;
+
+	if (addr->sa_family != AF_IB)
+		inet_ntop(addr->sa_family,
+			  addr->sa_family == AF_INET6 ? (const void *)&v6->sin6_addr
+						      : (const void *)&v4->sin_addr,
+			  text, sizeof(text));
+	log_warn_few("rdma_bind_addr: %s, port %u: %s", text,
+		     addr->sa_family == AF_IB ? 0u : ntohs(v4->sin_port), address_refusal(err));
+}
+
 EXPORT int rdma_bind_addr(struct rdma_cm_id *pub, struct sockaddr *addr)
 {
 	struct id *id = id_of(pub);
@@ -330,6 +368,8 @@ EXPORT int rdma_bind_addr(struct rdma_cm_id *pub, struct sockaddr *addr)
 	int err =
 		cm_call(id->generation, RDMA_USER_CM_CMD_BIND, &body, sizeof(body), NULL, 0, NULL);
 
+	if (err)
+		say_no_bind(addr, err);
 	return cm_result(err ? err : id_learn_addr(id, NULL));
 }
 

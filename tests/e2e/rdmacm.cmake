@@ -3,7 +3,7 @@
 if(NOT TARGET rdmacm)
 	return()
 endif()
-foreach(program cm_channel_end cm_destroy_qp cm_groups cm_churn cm_gids cm_options cm_probe rsock_calls)
+foreach(program cm_channel_end cm_destroy_qp cm_groups cm_churn cm_gids cm_options cm_probe rsock_calls says)
 	add_executable(${program} ${program}.c)
 	target_link_libraries(${program} PRIVATE rdmacm ibverbs Threads::Threads)
 	set_target_properties(${program} PROPERTIES

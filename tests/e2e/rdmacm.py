@@ -164,6 +164,11 @@ def groups_and_qps(stage):
     stage.run(os.path.join(BUILD, "tests", "e2e", "cm_groups"), address(stage), seconds=30)
 
 
+def reasons_said(stage):
+    """What is refused, or fails, is explained at the level that users see."""
+    stage.run(os.path.join(BUILD, "tests", "e2e", "says"), address(stage), seconds=120)
+
+
 def qps_end_meanwhile(stage):
     """QPs are destroyed while another thread handles their ids' events."""
     stage.run(os.path.join(BUILD, "tests", "e2e", "cm_destroy_qp"), address(stage),
@@ -323,6 +328,7 @@ def connections(suite, stage):
     suite.case("a port that is taken", taken, stage)
     suite.case("a channel that ends while it is used", channel_ends, stage)
     suite.case("a group that outlives a QP", groups_and_qps, stage)
+    suite.case("reasons of refusals and failures", reasons_said, stage)
     suite.case("QPs that end while their events are handled", qps_end_meanwhile, stage)
     suite.case("GIDs instead of IP addresses", gids, stage)
     suite.case("options and SRQs", options_and_srqs, stage)

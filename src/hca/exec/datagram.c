@@ -15,6 +15,7 @@
 #include "hca/mem/copy.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/say.h"
 #include "wire/grh.h"
 #include "wire/ip.h"
 #include "wire/packet.h"
@@ -84,6 +85,8 @@ static void datagram_complete(struct qp *qp, const struct recv_wqe *wqe, const s
 	if (unlikely(qp->hca->membership != NULL))
 		complete_on_fabric(qp, ud, &cqe);
 
+	if (status != IBV_WC_SUCCESS)
+		say_receive_failed(qp, wqe->wr_id, status);
 	cq_push(qp->recv_cq, &cqe, arrival->solicited || status != IBV_WC_SUCCESS);
 	if (status != IBV_WC_SUCCESS)
 		qp_fail(qp, -1);

@@ -5,6 +5,7 @@
 #include "hca/mem/foreign.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/say.h"
 #include "hca/verbs/srq.h"
 
 enum receive_fit receive_take_fitting(struct qp *qp, struct receive *room, uint32_t length,
@@ -180,6 +181,8 @@ void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct ar
 		tagged_complete(qp, wqe, arrival, status);
 		return;
 	}
+	if (unlikely(status != IBV_WC_SUCCESS))
+		say_receive_failed(qp, wqe->wr_id, status);
 	struct cqe cqe = {
 		.wr_id = wqe->wr_id,
 		.status = status,

@@ -11,6 +11,7 @@
 #include "hca/mem/copy.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/say.h"
 #include "wire/ether.h"
 
 enum { ADDRESSES = 12, TYPE_VLAN = 0x8100 };
@@ -75,6 +76,8 @@ enum datagram_fate frame_execute(struct qp *qp, const struct arrival *arrival, c
 		.places = qp->receives,
 	};
 
+	if (!placed)
+		say_receive_failed(qp, wqe->wr_id, IBV_WC_LOC_PROT_ERR);
 	cq_push(cq_of(qp->ibv.recv_cq), &cqe, !placed);
 	if (!placed)
 		qp_fail(qp, qp->wq ? IBV_EVENT_QP_FATAL : -1);

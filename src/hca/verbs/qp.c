@@ -25,6 +25,7 @@
 #include "hca/verbs/migrate.h"
 #include "hca/verbs/pace.h"
 #include "hca/verbs/route.h"
+#include "hca/verbs/say.h"
 #include "hca/verbs/srq.h"
 #include "hca/verbs/tagged.h"
 #include "hca/verbs/window.h"
@@ -487,7 +488,9 @@ static struct ibv_qp *qp_create_as(struct ibv_context *context, struct ibv_qp_in
 	struct qp *qp = NULL;
 	int err = check_init(attr);
 
-	if (!err)
+	if (err)
+		say_no_qp(attr);
+	else
 		err = check_source(context, attr);
 	if (!err && attr->qp_type == IBV_QPT_RAW_PACKET)
 		err = interface_want(context_of(context)->hca, context_of(context)->device_index);
@@ -585,8 +588,10 @@ void qp_fail(struct qp *qp, int event)
 	rq_flush(qp);
 	if (unlikely(qp->tagged != NULL))
 		tagged_flush(qp);
-	if (event >= 0)
+	if (event >= 0) {
+		say_peer_refused(qp, event);
 		async_qp(qp, event);
+	}
 	if (qp->srq)
 		async_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
@@ -647,28 +652,43 @@ static int check_path(struct qp *qp, const struct ibv_ah_attr *ah, struct route 
 	return route_find(qp->context, &ah->grh, route);
 }
 
+/* Whether the attributes have values that are possible. */
+static bool has_right_values(const struct membership *membership, const struct ibv_qp_attr *attr,
+			     int mask)
+{
+	const uint32_t ports = membership ? membership->node->ports : 1;
+	const uint32_t pkeys = membership ? FABRIC_PKEYS : LIMIT_PKEYS;
+	const struct {
+		int bit;
+		const char *name;
+		uint32_t value, least, most;
+	} all[] = {
+		{IBV_QP_PORT, "port_num", attr->port_num, 1, ports},
+		{IBV_QP_PKEY_INDEX, "pkey_index", attr->pkey_index, 0, pkeys - 1},
+		{IBV_QP_PATH_MTU, "path_mtu", attr->path_mtu, IBV_MTU_256, IBV_MTU_4096},
+		{IBV_QP_MAX_QP_RD_ATOMIC, "max_rd_atomic", attr->max_rd_atomic, 0, LIMIT_RD_ATOM},
+		{IBV_QP_MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", attr->max_dest_rd_atomic, 0,
+		 LIMIT_RD_ATOM},
+		{IBV_QP_MIN_RNR_TIMER, "min_rnr_timer", attr->min_rnr_timer, 0, 31},
+		{IBV_QP_TIMEOUT, "timeout", attr->timeout, 0, 31},
+		{IBV_QP_RETRY_CNT, "retry_cnt", attr->retry_cnt, 0, 7},
+		{IBV_QP_RNR_RETRY, "rnr_retry", attr->rnr_retry, 0, 7},
+		{IBV_QP_DEST_QPN, "dest_qp_num", attr->dest_qp_num, 0, 0xffffff},
+	};
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		if (mask & all[i].bit &&
+		    (all[i].value < all[i].least || all[i].value > all[i].most)) {
+			log_warn_few("ibv_modify_qp: %s is %u, which must be %u to %u", all[i].name,
+				     all[i].value, all[i].least, all[i].most);
+			return false;
+		}
+	return true;
+}
+
 int qp_check_values(struct qp *qp, const struct ibv_qp_attr *attr, int mask, struct route *route)
 {
-	const struct membership *membership = qp->hca->membership;
-	uint32_t ports = membership ? membership->node->ports : 1;
-	uint32_t pkeys = membership ? FABRIC_PKEYS : LIMIT_PKEYS;
-
-	if ((mask & IBV_QP_PORT) && (!attr->port_num || attr->port_num > ports))
-		return EINVAL;
-	if ((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index >= pkeys)
-		return EINVAL;
-	if ((mask & IBV_QP_PATH_MTU) &&
-	    (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096))
-		return EINVAL;
-	if (((mask & IBV_QP_MAX_QP_RD_ATOMIC) && attr->max_rd_atomic > LIMIT_RD_ATOM) ||
-	    ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && attr->max_dest_rd_atomic > LIMIT_RD_ATOM))
-		return EINVAL;
-	if (((mask & IBV_QP_MIN_RNR_TIMER) && attr->min_rnr_timer > 31) ||
-	    ((mask & IBV_QP_TIMEOUT) && attr->timeout > 31) ||
-	    ((mask & IBV_QP_RETRY_CNT) && attr->retry_cnt > 7) ||
-	    ((mask & IBV_QP_RNR_RETRY) && attr->rnr_retry > 7))
-		return EINVAL;
-	if ((mask & IBV_QP_DEST_QPN) && attr->dest_qp_num > 0xffffff)
+	if (!has_right_values(qp->hca->membership, attr, mask))
 		return EINVAL;
 	int err = migrate_check(qp, attr, mask);
 

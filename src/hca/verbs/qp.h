@@ -105,6 +105,7 @@ struct qp {
 	/* SQD: the program asked for an event when it is drained. */
 	bool sqd_notify GUARDED_BY(lock);
 	bool comm_established GUARDED_BY(lock);	  /* IBV_EVENT_COMM_EST was raised */
+	uint8_t said GUARDED_BY(lock);		  /* enum said: what the log has of it */
 	struct ibv_qp_attr attr GUARDED_BY(lock); /* as last set by ibv_modify_qp */
 	struct ibv_qp_cap cap;
 	uint32_t epoch GUARDED_BY(lock); /* low 8 bits travel in records */

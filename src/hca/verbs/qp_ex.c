@@ -12,6 +12,7 @@
 #include "hca/mem/mr_view.h"
 #include "hca/verbs/ah.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/say.h"
 #include "hca/verbs/window.h"
 
 static struct qp *qp_of_ex(struct ibv_qp_ex *ex)
@@ -69,6 +70,8 @@ static int wr_complete(struct ibv_qp_ex *ex) NO_THREAD_SAFETY_ANALYSIS
 		lock_give(&qp->lock);
 	}
 	lock_give(&b->turn);
+	if (unlikely(err))
+		say_built_refused(qp, err);
 	return err;
 }
 

@@ -9,6 +9,7 @@
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/say.h"
 
 int rq_init(struct recv_queue *rq, uint32_t max_wr, uint32_t max_sge, struct ibv_pd *pd,
 	    enum queue_kind kind)
@@ -126,6 +127,8 @@ int rq_post(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad
 		if (unlikely(qp->state == IBV_QPS_ERR))
 			rq_flush(qp);
 	}
+	if (unlikely(err))
+		say_receive_refused(qp, *bad, err);
 	waiting = qp->starved;
 	lock_give(&qp->lock);
 	if (unlikely(waiting))

@@ -16,6 +16,7 @@
 #include "hca/verbs/cq.h"
 #include "hca/verbs/pace.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/say.h"
 #include "hca/verbs/sge.h"
 #include "hca/verbs/srq.h"
 #include "hca/verbs/tagged.h"
@@ -139,6 +140,7 @@ void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 	qp->sq.acked++;
 	if (unlikely(status != IBV_WC_SUCCESS)) {
 		count_failure(qp, status);
+		say_send_failed(qp, wqe->wr_id, status);
 		push_cqe(qp, wqe, status);
 		qp_fail(qp, -1);
 	} else if (wqe->flags & SEND_SIGNALED) {
@@ -163,6 +165,7 @@ void sq_fail_local(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status statu
 		sq_complete(qp, wqe, status);
 		return;
 	}
+	say_send_failed(qp, wqe->wr_id, status);
 	qp->sq.next++;
 	qp->sq.acked++;
 	push_cqe(qp, wqe, status);
@@ -488,8 +491,10 @@ int sq_post(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad
 		if (unlikely(err))
 			break;
 	}
-	if (unlikely(err))
+	if (unlikely(err)) {
 		*bad = wr;
+		say_send_refused(qp, wr, err);
+	}
 	sq_start_posted(qp);
 	lock_give(&qp->lock);
 	return err;

@@ -21,6 +21,7 @@
 #include "hca/verbs/cq.h"
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/say.h"
 #include "hca/verbs/xrcd.h"
 
 int srq_register(struct daemon_conn *conn, struct srq *srq, uint32_t max_wr, uint32_t max_sge,
@@ -217,12 +218,22 @@ static bool srq_attr_valid(const struct ibv_srq_attr *attr)
 	return attr->max_wr && attr->max_wr <= LIMIT_SRQ_WR && attr->max_sge <= LIMIT_SGE;
 }
 
+/* Whether such an SRQ can be made; else errno is set. */
+static bool srq_attr_accept(const struct ibv_srq_attr *attr)
+{
+	if (srq_attr_valid(attr))
+		return true;
+	log_warn_few("ibv_create_srq: max_wr is %u, which must be 1 to %u; max_sge is %u, and %u "
+		     "at most",
+		     attr->max_wr, LIMIT_SRQ_WR, attr->max_sge, LIMIT_SGE);
+	errno = EINVAL;
+	return false;
+}
+
 struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 {
-	if (!srq_attr_valid(&init->attr)) {
-		errno = EINVAL;
+	if (!srq_attr_accept(&init->attr))
 		return NULL;
-	}
 	return srq_make(pd, init, NULL, NULL, NULL);
 }
 
@@ -269,10 +280,8 @@ struct ibv_srq *srq_create_xrc(struct ibv_srq_init_attr_ex *init)
 						.attr = init->attr};
 	struct cq *cq = cq_of(init->cq);
 
-	if (!srq_attr_valid(&init->attr)) {
-		errno = EINVAL;
+	if (!srq_attr_accept(&init->attr))
 		return NULL;
-	}
 	struct ibv_srq *ibv = srq_make(init->pd, &plain, hca_xrcd_of(init->xrcd), cq, NULL);
 	int err;
 
@@ -319,8 +328,11 @@ static uint32_t srq_max_sge(struct srq *srq)
 
 static int srq_set_limit(struct srq *srq, uint32_t limit) REQUIRES(srq->lock)
 {
-	if (limit > srq->rq.max_wr)
+	if (limit > srq->rq.max_wr) {
+		log_warn_few("ibv_modify_srq: srq_limit is %u, and the SRQ has %u places", limit,
+			     srq->rq.max_wr);
 		return EINVAL;
+	}
 	srq->limit = limit;
 	return 0;
 }
@@ -425,6 +437,8 @@ int srq_post(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **b
 	int err = rq_add(&srq->rq, wr, bad, srq_find_room);
 
 	lock_give(&srq->lock);
+	if (unlikely(err))
+		say_srq_refused(srq->rq.max_sge, *bad, err);
 	if (unlikely(atomic_load(&srq->has_waiters)))
 		resume_waiters(srq);
 	return err;
