@@ -7,6 +7,9 @@
  * tests. A counter that begins at 0 passes it after months, when nobody looks. What is released is
  * what is tested; a start of its own for tests would leave the released one untried.
  *
+ * docs/counters.md lists them, with what makes the passage right; tools/check-counters (test
+ * rules.counters) holds the source against it.
+ *
  * The simulators draw the distance from the seed (COUNTERS_DRAWN): the end may be passed at any
  * step of a run, or at none.
  */

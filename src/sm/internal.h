@@ -442,7 +442,7 @@ struct sm {
 	uint32_t qos_rule_count;
 	struct sm_alias *aliases; /* by port GUID and index */
 	uint32_t alias_count;
-	uint32_t alias_deletions; /* so far */
+	uint64_t alias_deletions; /* so far */
 	bool has_dirty_guids;
 
 	struct sm_group *groups[SM_MULTICAST_LIDS]; /* by MLID */
