@@ -61,7 +61,8 @@ static void send(struct side *side)
 
 	while (side->link_free_at <= sim->now) {
 		bool ready = tp_ready(side->tp, sim->now);
-		uint32_t request = side->tp->requester.cursor, begun = side->tp->requester.begun;
+		uint32_t request = side->tp->requester.cursor - SIM_FIRST,
+			 begun = side->tp->requester.begun;
 		uint32_t size = tp_next(side->tp, sim->now, packet);
 
 		side_pull_events(side);
@@ -77,7 +78,7 @@ static void send(struct side *side)
 			continue;
 		}
 		if (side->tp->requester.begun != begun)
-			oracle_begins(side, begun);
+			oracle_begins(side, begun - SIM_FIRST);
 		SIM_MUST(sim, size <= WIRE_HEADERS_MAX + sim->plan.mtu + 3u, "a packet of %u bytes",
 			 size);
 		side->link_free_at = sim->now + (uint64_t)size * sim->plan.ps_per_byte / 1000;

@@ -39,6 +39,7 @@ static bool is_flush(const struct work *w)
 
 static bool world_fetch(void *owner, uint32_t count, uint32_t offset, uint8_t *to, uint32_t n)
 {
+	count -= SIM_FIRST;
 	struct side *side = owner;
 	const struct work *w = &side->works[count];
 
@@ -62,6 +63,7 @@ static enum ibv_wc_status world_check(void *owner, uint32_t count)
 static bool world_deliver(void *owner, uint32_t count, uint32_t offset, const uint8_t *from,
 			  uint32_t n, bool last)
 {
+	count -= SIM_FIRST;
 	struct side *side = owner;
 	struct work *w = &side->works[count];
 	char name = 'A' + side->index;
@@ -475,7 +477,7 @@ static void on_event(struct side *side, const struct tp_event *e)
 	case TP_ESTABLISHED:
 		return;
 	case TP_COMPLETED:
-		completed(side, e->count, e->status);
+		completed(side, e->count - SIM_FIRST, e->status);
 		return;
 	case TP_DRAINED:
 		drained(side);
@@ -638,7 +640,7 @@ static void random_work(struct side *side, struct work *w)
 static void post_request(struct side *side)
 {
 	struct work *w = &side->works[side->posted];
-	struct tp_request *r = &side->ring[side->posted & (side->plan->depth - 1)];
+	struct tp_request *r = &side->ring[(SIM_FIRST + side->posted) & (side->plan->depth - 1)];
 
 	random_work(side, w);
 	*r = (struct tp_request){
@@ -751,6 +753,7 @@ void side_begin(struct sim *sim, struct side *side, const struct side_plan *plan
 		abort();
 	tp_init(side->tp, sim->plan.processes ? IBV_QPT_XRC_SEND : sim->plan.type, &sim_world, side,
 		side->ring, plan->depth);
+	tp_realign(side->tp, SIM_FIRST);
 	if (plan->keeps)
 		tp_keep_early(side->tp, side->early);
 	tp_receive_ready(side->tp, &path, &plan->attr);

@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/counter.h"
 #include "transport/transport.h"
 #include "wire/packet.h"
 
@@ -130,6 +131,9 @@ struct processes {
 	bool died[PROCESSES_MAX];
 	struct kept *first, **last; /* packets that wait */
 };
+
+/* The core's count of a side's first request; the oracle counts from 0. */
+#define SIM_FIRST COUNTER_START(0)
 
 struct side {
 	struct sim *sim;
