@@ -9,10 +9,11 @@
  * goes, in batches of 64 mute          asks over 20 connections, and never reads an answer; begins
  * anew once they are full half          sends the beginnings of messages: 4 bytes, less than the
  * header says, too much contexts      opens 10,000 contexts (of ten attached processes; as many as
- * it may have descriptors for), then lets one after the other go and opens another The other client
- * holds regions and a connected QP all the time; afterwards they must all work. One whose call
- * fails ends the program with an error. With -c, client and (-p) daemon run on the first core, the
- * adversary on the second.
+ * it may have descriptors for), then lets one after the other go and opens another; mr, mw, cq, qp,
+ * ah, pd, srq, xrc, group, id   makes as many of them as it gets (ENDS at most) in one process,
+ * which then ends, again and again. The other client holds regions and a connected QP all the time;
+ * afterwards they must all work. One whose call fails ends the program with an error. With -c,
+ * client and (-p) daemon run on the first core, the adversary on the second.
  *
  * Prints "name value" lines:
  *   quiet_us, quiet_p99_us, quiet_max_us   registration and deregistration together: median, 99th
@@ -39,6 +40,8 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <rdma/rdma_cma.h>
 
 #include "client/call.h"
 #include "proto/proto.h"
@@ -216,13 +219,157 @@ static void many_contexts(void)
 	}
 }
 
+/* ------------------------------------------------------------------ processes that end */
+
+enum { ENDS = 50000, GROUPS_EACH = 8192, TARGETS_EACH = 16000 };
+
+/* What a process makes its objects of. */
+struct maker {
+	struct node node;
+	struct ibv_qp *ud;
+	struct ibv_ah_attr ah;
+	struct ibv_xrcd *xrcd;
+	struct rdma_event_channel *channel;
+};
+
+static bool make_mr(struct maker *m, uint32_t i)
+{
+	(void)i;
+	return ibv_reg_mr(m->node.pd, m->node.buf, 64, IBV_ACCESS_LOCAL_WRITE);
+}
+
+static bool make_mw(struct maker *m, uint32_t i)
+{
+	(void)i;
+	return ibv_alloc_mw(m->node.pd, IBV_MW_TYPE_2);
+}
+
+static bool make_cq(struct maker *m, uint32_t i)
+{
+	(void)i;
+	return ibv_create_cq(m->node.ctx, 1, NULL, NULL, 0);
+}
+
+static bool make_qp(struct maker *m, uint32_t i)
+{
+	(void)i;
+	return node_qp(&m->node, 1);
+}
+
+static bool make_pd(struct maker *m, uint32_t i)
+{
+	(void)i;
+	return ibv_alloc_pd(m->node.ctx);
+}
+
+static bool make_ah(struct maker *m, uint32_t i)
+{
+	(void)i;
+	return ibv_create_ah(m->node.pd, &m->ah);
+}
+
+static bool make_srq(struct maker *m, uint32_t i)
+{
+	struct ibv_srq_init_attr attr = {.attr = {.max_wr = 1, .max_sge = 1}};
+
+	(void)i;
+	return ibv_create_srq(m->node.pd, &attr);
+}
+
+static bool make_target(struct maker *m, uint32_t i)
+{
+	struct ibv_qp_init_attr_ex attr = {
+		.qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD, .xrcd = m->xrcd};
+
+	return i < TARGETS_EACH && ibv_create_qp_ex(m->node.ctx, &attr);
+}
+
+static bool make_attachment(struct maker *m, uint32_t i)
+{
+	union ibv_gid gid = {.raw = {0xff, 0x0e}};
+
+	memcpy(gid.raw + 12, &i, sizeof(i));
+	return i < GROUPS_EACH && ibv_attach_mcast(m->ud, &gid, 0) == 0;
+}
+
+static bool make_id(struct maker *m, uint32_t i)
+{
+	struct rdma_cm_id *id;
+
+	(void)i;
+	return rdma_create_id(m->channel, &id, NULL, RDMA_PS_TCP) == 0;
+}
+
+static void maker_open(struct maker *m)
+{
+	struct ibv_xrcd_init_attr domain = {.comp_mask = IBV_XRCD_INIT_ATTR_FD |
+							 IBV_XRCD_INIT_ATTR_OFLAGS,
+					    .fd = -1,
+					    .oflags = O_CREAT};
+
+	node_open(&m->node, 16, 8192);
+	struct ibv_qp_init_attr attr = {.send_cq = m->node.cq,
+					.recv_cq = m->node.cq,
+					.qp_type = IBV_QPT_UD,
+					.cap = {1, 1, 1, 1, 0}};
+	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 1};
+
+	m->ud = ibv_create_qp(m->node.pd, &attr);
+	m->xrcd = ibv_open_xrcd(m->node.ctx, &domain);
+	m->channel = rdma_create_event_channel();
+	m->ah = (struct ibv_ah_attr){.is_global = 1, .port_num = 1};
+	if (!m->ud || !m->xrcd || !m->channel ||
+	    ibv_modify_qp(m->ud, &init,
+			  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) ||
+	    ibv_query_gid(m->node.ctx, 1, 0, &m->ah.grh.dgid))
+		give_up("the adversary can't make its objects: %s", strerror(errno));
+}
+
+/* One process after the other makes objects and ends. */
+static void processes_end(bool (*make)(struct maker *m, uint32_t i))
+{
+	for (;;) {
+		pid_t pid = fork();
+
+		if (pid < 0)
+			give_up("fork: %s", strerror(errno));
+		if (!pid) {
+			struct maker maker = {0};
+			uint32_t i = 0;
+
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			maker_open(&maker);
+			while (i < ENDS && make(&maker, i))
+				i++;
+			did((int)i);
+			_exit(i == 0);
+		}
+		int status;
+
+		if (waitpid(pid, &status, 0) != pid || status)
+			give_up("the adversary made nothing");
+		atomic_store(&board->at_work, 1);
+	}
+}
+
 static const struct kind {
 	const char *name;
 	void (*work)(void);
-} kinds[] = {{"connections", flood_connections},
-	     {"mute", never_read},
-	     {"half", half_messages},
-	     {"contexts", many_contexts}};
+	bool (*make)(struct maker *m, uint32_t i); /* instead of `work` */
+} kinds[] = {{"connections", flood_connections, NULL},
+	     {"mute", never_read, NULL},
+	     {"half", half_messages, NULL},
+	     {"contexts", many_contexts, NULL},
+	     {"mr", NULL, make_mr},
+	     {"mw", NULL, make_mw},
+	     {"cq", NULL, make_cq},
+	     {"qp", NULL, make_qp},
+	     {"ah", NULL, make_ah},
+	     {"pd", NULL, make_pd},
+	     {"srq", NULL, make_srq},
+	     {"xrc", NULL, make_target},
+	     {"group", NULL, make_attachment},
+	     {"id", NULL, make_id}};
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 static pid_t adversary_start(const struct kind *kind)
@@ -239,7 +386,10 @@ static pid_t adversary_start(const struct kind *kind)
 	run_on_core(0, core_adversary);
 	while (!atomic_load(&board->go))
 		usleep(1000);
-	kind->work();
+	if (kind->make)
+		processes_end(kind->make);
+	else
+		kind->work();
 	_exit(1);
 }
 
