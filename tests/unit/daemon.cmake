@@ -10,7 +10,7 @@ verbena_unit_test(daemon_wire SOURCES ${daemon_tests}/test_wire.c ${daemon_tests
 if(TARGET test_daemon_wire)
 	target_link_options(test_daemon_wire PRIVATE -Wl,--wrap=slot_socket_make)
 endif()
-foreach(name closing cm commands ending isolation mcast memory return share shares start users wire_daemon xrc)
+foreach(name closing cm commands ending isolation mcast memory resources return share shares start users wire_daemon xrc)
 	verbena_unit_test(daemon_${name} SOURCES ${daemon_tests}/test_${name}.c ${daemon_tests}/raw.c
 		${daemon_tests}/netns.c
 		LIBS verbena_client verbena_shm PkgConfig::JANSSON TIMEOUT 300)

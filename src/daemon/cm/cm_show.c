@@ -94,16 +94,10 @@ static void cm_show_id(const struct conn *conn, const struct cm_id *id, struct t
 	json_close(out, '}');
 }
 
-void cm_show_ids(const struct server *server, const struct show_for *who, struct text *out)
+void cm_show_place(const struct conn *conn, uint32_t index, struct text *out)
 {
-	json_open(out, "cm_id", '[');
-	list_for_each(node, &server->conns) {
-		const struct conn *conn = container_of(node, struct conn, node);
+	const struct cm_object *object = table_at(&conn->cm->table, index);
 
-		if (!conn->cm || !(who->all || conn->user->uid == who->uid))
-			continue;
-		list_for_each(entry, &conn->cm->objects[CM_KIND_ID])
-			cm_show_id(conn, container_of(entry, struct cm_id, object.node), out);
-	}
-	json_close(out, ']');
+	if (object && object->kind == CM_KIND_ID)
+		cm_show_id(conn, container_of(object, struct cm_id, object), out);
 }

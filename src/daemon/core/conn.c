@@ -284,6 +284,7 @@ int conn_open(struct server *server, int fd, struct device *device)
 		free(conn);
 		return err;
 	}
+	conn->serial = ++server->last_serial;
 	list_add_tail(&server->conns, &conn->node);
 	return 0;
 }

@@ -35,7 +35,8 @@ struct conn {
 	struct server *server;
 	struct user *user;
 	struct device *device; /* the device to whose node the client connected */
-	struct list node;      /* on server->conns */
+	struct list node;      /* on server->conns, in the order of `serial`; or ending.h */
+	uint64_t serial;       /* no other connection of this daemon has or had it; not 0 */
 	struct watch watch;
 	pid_t pid; /* the client's, when it connected */
 	enum conn_kind kind;

@@ -9,11 +9,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "client/call.h"
 #include "daemon/core/capture.h"
 #include "daemon/core/closer.h"
 #include "daemon/core/receive.h"
+#include "daemon/core/resources.h"
 #include "daemon/core/server.h"
 #include "daemon/core/show.h"
 #include "daemon/core/text.h"
@@ -24,6 +26,9 @@
  * two, whatever the others do; a user of the others gets at most USER_MAX.
  */
 enum { CLIENTS_MAX = 64, RESERVED = 16, USER_MAX = 8, REQUEST_MAX = 4096, TIME_LIMIT_MS = 10000 };
+
+/* What a turn of the loop writes of an answer that comes bit by bit, at most. */
+enum { PART_BYTES = 65536, SLICE_NS = 300000 };
 
 struct ctl {
 	struct server *server;
@@ -36,7 +41,10 @@ struct ctl {
 	struct text reply;
 	size_t sent;
 	bool answered, stop; /* stop: end the daemon after the reply */
-	int fd;		     /* goes with the reply; -1: none */
+	/* The answer comes bit by bit: `reply` is a part of it, and is followed by others. */
+	bool more;
+	struct resources resources;
+	int fd; /* goes with the reply; -1: none */
 };
 
 /* Whether the user could control the daemon anyway. */
@@ -136,18 +144,23 @@ static void answer_capture(struct ctl *ctl, const json_t *request)
 	json_close(&ctl->reply, '}');
 }
 
+static struct show_for ctl_asker(const struct ctl *ctl)
+{
+	return (struct show_for){.uid = ctl->user->uid, .all = is_trusted(ctl->user)};
+}
+
 static void ctl_answer(struct ctl *ctl)
 {
 	json_t *request = json_loadb(ctl->request, ctl->received, 0, NULL);
 	const char *op = json_string_value(json_object_get(request, "op"));
-	const struct show_for who = {.uid = ctl->user->uid, .all = is_trusted(ctl->user)};
+	const struct show_for who = ctl_asker(ctl);
 
 	if (op && !strcmp(op, "status"))
 		show_status(ctl->server, &who, &ctl->reply);
 	else if (op && !strcmp(op, "counters"))
 		show_sum(ctl->server, &ctl->reply);
 	else if (op && !strcmp(op, "resources"))
-		show_resources(ctl->server, &who, &ctl->reply);
+		ctl->more = true;
 	else if (op && !strcmp(op, "stop"))
 		answer_stop(ctl, json_is_true(json_object_get(request, "force")));
 	else if (op && !strcmp(op, "capture"))
@@ -159,8 +172,26 @@ static void ctl_answer(struct ctl *ctl)
 		text_free(&ctl->reply);
 		ctl_refuse(ctl, "the daemon has no memory for the answer");
 	}
-	text_add(&ctl->reply, "\n");
+	if (!ctl->more)
+		text_add(&ctl->reply, "\n");
 	ctl->answered = true;
+}
+
+/* Writes the answer's next part. Returns 0 or -ENOMEM. */
+static int ctl_write_more(struct ctl *ctl)
+{
+	const struct show_for who = ctl_asker(ctl);
+	uint64_t until = clock_ns() + SLICE_NS;
+
+	timer_set(&ctl->server->loop, &ctl->timer, TIME_LIMIT_MS); /* the client reads */
+	text_drop(&ctl->reply);
+	ctl->sent = 0;
+	do
+		ctl->more = resources_write(ctl->server, &who, &ctl->resources, &ctl->reply);
+	while (ctl->more && ctl->reply.length < PART_BYTES && clock_ns() < until);
+	if (!ctl->more)
+		text_add(&ctl->reply, "\n");
+	return ctl->reply.failed ? -ENOMEM : 0;
 }
 
 /* Sends the next bytes of the reply, and its descriptor with the first. Returns as send(). */
@@ -197,7 +228,10 @@ static int ctl_send_reply(struct ctl *ctl)
 			return -errno;
 		ctl->sent += (size_t)n;
 	}
-	return 1;
+	if (!ctl->more)
+		return 1;
+	loop_change(&ctl->server->loop, &ctl->watch, EPOLLOUT);
+	return 0;
 }
 
 /* Reads until the request is complete: a newline or the end. Returns 0: more to come. */
@@ -227,6 +261,8 @@ static void ctl_on_ready(struct watch *watch, uint32_t events)
 	(void)events;
 	if (!ctl->answered)
 		err = ctl_receive_packet(ctl);
+	if (!err && ctl->answered && ctl->more && ctl->sent == ctl->reply.length)
+		err = ctl_write_more(ctl);
 	if (!err && ctl->answered)
 		err = ctl_send_reply(ctl);
 	if (err)

@@ -58,7 +58,7 @@ struct server {
 	uint32_t ctl_strangers;	  /* of ctl_count: of users other than root and the daemon's own */
 	uint32_t connections_max; /* for each user but the daemon's own */
 	uint64_t pid_ns, net_ns;
-	uint64_t last_link_id, last_capture_id;
+	uint64_t last_link_id, last_capture_id, last_serial;
 	struct devices devices;
 	struct route_cache routes;
 	struct slots slots;

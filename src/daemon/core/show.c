@@ -142,7 +142,7 @@ static void show_client(const struct process *process, struct text *out)
 	json_close(out, '}');
 }
 
-static bool may_see(const struct show_for *who, const struct process *process)
+bool show_may_see(const struct show_for *who, const struct process *process)
 {
 	return process && (who->all || process->user->uid == who->uid);
 }
@@ -170,7 +170,7 @@ void show_status(const struct server *server, const struct show_for *who, struct
 		cm_show(server->cm, out);
 	json_open(out, "clients", '[');
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
-		if (may_see(who, server->slots.process[slot]))
+		if (show_may_see(who, server->slots.process[slot]))
 			show_client(server->slots.process[slot], out);
 	json_close(out, ']');
 	json_close(out, '}');
@@ -360,7 +360,7 @@ static void show_xrcd(const struct xrcd *xrcd, struct text *out)
 	json_number(out, "targets", domain->targets);
 }
 
-static void show_object(const struct object *object, struct text *out)
+void show_object(const struct object *object, struct text *out)
 {
 	json_open(out, NULL, '{');
 	json_number(out, "pid", (uint64_t)object->context->process->pid);
@@ -405,11 +405,13 @@ static void show_object(const struct object *object, struct text *out)
 	json_close(out, '}');
 }
 
-static void show_contexts(const struct process *process, struct text *out)
+void show_contexts(const struct process *process, struct text *out)
 {
 	list_for_each(node, &process->contexts) {
 		const struct context *context = container_of(node, struct context, node);
 
+		if (context->ended)
+			continue;
 		json_open(out, NULL, '{');
 		json_number(out, "pid", (uint64_t)process->pid);
 		json_words(out, "comm", process->comm);
@@ -418,47 +420,22 @@ static void show_contexts(const struct process *process, struct text *out)
 	}
 }
 
-static void show_kind(const struct process *process, enum object_kind kind, struct text *out)
-{
-	list_for_each(node, &process->contexts) {
-		struct context *context = container_of(node, struct context, node);
-
-		list_for_each(entry, &context->objects[kind])
-			show_object(container_of(entry, struct object, node), out);
-	}
-}
-
-/* The groups to which a queue pair is attached. */
-static void show_groups(const struct qp *qp, struct text *out)
+void show_attachment(const struct qp *qp, const struct attachment *a, struct text *out)
 {
 	char gid[INET6_ADDRSTRLEN], listening[128];
 
-	list_for_each(node, &qp->groups) {
-		const struct attachment *a = container_of(node, struct attachment, by_qp);
-
-		gid_format(gid, sizeof(gid), a->group->gid);
-		mcast_listening(a->group, listening, sizeof(listening));
-		json_open(out, NULL, '{');
-		json_number(out, "pid", (uint64_t)qp->object.context->process->pid);
-		json_words(out, "comm", qp->object.context->process->comm);
-		json_number(out, "qpn", qp->qpn);
-		json_words(out, "gid", gid);
-		json_words(out, "interfaces", listening);
-		json_close(out, '}');
-	}
+	gid_format(gid, sizeof(gid), a->group->gid);
+	mcast_listening(a->group, listening, sizeof(listening));
+	json_open(out, NULL, '{');
+	json_number(out, "pid", (uint64_t)qp->object.context->process->pid);
+	json_words(out, "comm", qp->object.context->process->comm);
+	json_number(out, "qpn", qp->qpn);
+	json_words(out, "gid", gid);
+	json_words(out, "interfaces", listening);
+	json_close(out, '}');
 }
 
-static void show_attachments(const struct process *process, struct text *out)
-{
-	list_for_each(node, &process->contexts) {
-		struct context *context = container_of(node, struct context, node);
-
-		list_for_each(entry, &context->objects[OBJECT_QP])
-			show_groups(container_of(entry, struct qp, object.node), out);
-	}
-}
-
-static void show_process(const struct process *process, struct text *out)
+void show_process(const struct process *process, struct text *out)
 {
 	uint64_t limit = pinned_limit(process);
 
@@ -482,46 +459,12 @@ static void show_user(const struct user *user, struct text *out)
 	json_close(out, '}');
 }
 
-/* The pinned bytes of each process and each user. */
-static void show_accounts(const struct server *server, const struct show_for *who, struct text *out)
+void show_users(const struct server *server, const struct show_for *who, struct text *out)
 {
-	json_open(out, "process", '[');
-	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
-		if (may_see(who, server->slots.process[slot]))
-			show_process(server->slots.process[slot], out);
-	json_close(out, ']');
-	json_open(out, "user", '[');
-	list_for_each(node, &server->users) {
+	list_for_each(node, (struct list *)&server->users) {
 		const struct user *user = container_of(node, struct user, node);
 
 		if (user->processes && (who->all || who->uid == user->uid))
 			show_user(user, out);
 	}
-	json_close(out, ']');
-}
-
-void show_resources(const struct server *server, const struct show_for *who, struct text *out)
-{
-	json_open(out, NULL, '{');
-	json_flag(out, "ok", true);
-	show_accounts(server, who, out);
-	json_open(out, "context", '[');
-	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
-		if (may_see(who, server->slots.process[slot]))
-			show_contexts(server->slots.process[slot], out);
-	json_close(out, ']');
-	for (int kind = 0; kind < OBJECT_KINDS; kind++) {
-		json_open(out, object_kind_name((enum object_kind)kind), '[');
-		for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
-			if (may_see(who, server->slots.process[slot]))
-				show_kind(server->slots.process[slot], (enum object_kind)kind, out);
-		json_close(out, ']');
-	}
-	json_open(out, "mcast", '[');
-	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
-		if (may_see(who, server->slots.process[slot]))
-			show_attachments(server->slots.process[slot], out);
-	json_close(out, ']');
-	cm_show_ids(server, who, out);
-	json_close(out, '}');
 }

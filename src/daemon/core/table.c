@@ -75,6 +75,11 @@ void *table_find(const struct table *table, uint32_t handle)
 	return (entry->generation & GENERATION_MASK) == generation ? entry->object : NULL;
 }
 
+void *table_at(const struct table *table, uint32_t index)
+{
+	return index < table->room ? table->entries[index].object : NULL;
+}
+
 void table_remove(struct table *table, uint32_t handle)
 {
 	struct table_entry *entry = &table->entries[handle & INDEX_MASK];

@@ -46,6 +46,8 @@ int table_claim(struct table *table, void *object, uint32_t handle);
 void table_claimed(struct table *table);
 /* The handle's object; NULL: no such handle, or not any more. */
 void *table_find(const struct table *table, uint32_t handle);
+/* The object at the place `index`; NULL: none. Places are 0 to table->room - 1. */
+void *table_at(const struct table *table, uint32_t index);
 /* `handle` must be valid. */
 void table_remove(struct table *table, uint32_t handle);
 

@@ -14,6 +14,13 @@ void text_free(struct text *text)
 	*text = (struct text){0};
 }
 
+void text_drop(struct text *text)
+{
+	if (text->length)
+		text->last = text->data[text->length - 1];
+	text->length = 0;
+}
+
 static bool text_make_room(struct text *text, size_t more)
 {
 	if (text->failed)
@@ -74,7 +81,7 @@ static void add_string(struct text *text, const char *value)
 
 static void text_begin_value(struct text *text, const char *key)
 {
-	char last = text->length ? text->data[text->length - 1] : '{';
+	char last = text->length ? text->data[text->length - 1] : text->last ? text->last : '{';
 
 	if (last != '{' && last != '[')
 		text_add(text, ",");

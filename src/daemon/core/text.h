@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A growing text buffer, and JSON written into it piece by piece. Answers can be long (each of
- * 100,000 regions is an entry), so they are written directly, without a tree in between.
+ * 100,000 regions is an entry), so they are written directly, without a tree in between, and the
+ * longest in parts: text_drop() makes room for the next one.
  */
 #ifndef VERBENA_DAEMON_CORE_TEXT_H
 #define VERBENA_DAEMON_CORE_TEXT_H
@@ -14,9 +15,12 @@ struct text {
 	char *data;
 	size_t length, room;
 	bool failed; /* out of memory: further additions are dropped */
+	char last;   /* what was before `data` and has been dropped; 0: nothing */
 };
 
 void text_free(struct text *text);
+/* Drops all of it, to be continued: commas are added as if it were still there. */
+void text_drop(struct text *text);
 /* Appends as printf() does. */
 void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -65,6 +65,7 @@ int context_make(struct process *process, struct conn *conn, const uint64_t toke
 		return -ENOMEM;
 	context->process = process;
 	context->conn = conn;
+	context->serial = ++process->server->last_serial;
 	table_init(&context->table);
 	for (int kind = 0; kind < OBJECT_KINDS; kind++)
 		list_init(&context->objects[kind]);

@@ -20,7 +20,8 @@ struct context {
 	 * process_lose_device(), never cleared: the program opens the device again. */
 	bool removed;
 	bool ended;	  /* its connection has: see ending.h. Never cleared */
-	struct list node; /* on process->contexts */
+	struct list node; /* on process->contexts, in the order of `serial` */
+	uint64_t serial;  /* no other context of this daemon has or had it; not 0 */
 	struct table table;
 	struct list objects[OBJECT_KINDS];
 	uint64_t token[2];	/* see share.h; 0, 0: none */
