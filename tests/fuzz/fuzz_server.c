@@ -299,7 +299,8 @@ UNTRACED void server_check_end(bool restarted)
 	server_rounds(4);
 	MUST(list_empty(&server.conns) && list_empty(&server.ctls) && list_empty(&server.users));
 	MUST(!server.ctl_count && !server.slots.count);
-	MUST(!server.mcast->groups && !server.mcast->attached);
+	for (unsigned int kind = 0; kind < POOL_KINDS; kind++)
+		MUST(!server.pools.taken[kind]);
 	for (unsigned int i = 0; i < LIMIT_SLOTS; i++)
 		MUST(!server.slots.process[i] && (restarted || !server.slots.absent[i]));
 	if (restarted) {
