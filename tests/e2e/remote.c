@@ -349,7 +349,7 @@ static void spoil_length(const struct end *end, struct ibv_send_wr *wr, struct i
 			 uint32_t other)
 {
 	(void)end, (void)wr, (void)other;
-	sge->length = 16;
+	sge->length = 4;
 }
 
 static void atomic_length(struct rig *rig)
