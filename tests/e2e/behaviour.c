@@ -746,6 +746,41 @@ static void atomic_long_segment(struct rig *rig)
 	end_close(&end);
 }
 
+/* When the requester has polled the refusal, a responder of the same process has failed. */
+static void refused_by_failed_qp(struct rig *rig)
+{
+	static const enum ibv_wr_opcode opcodes[] = {
+		IBV_WR_RDMA_WRITE,	     IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
+		IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_WRITE,	 IBV_WR_SEND};
+	struct ibv_sge sge;
+	struct ibv_send_wr wr, *bad;
+	struct end end, other;
+
+	if (rig->role == RIG_B)
+		return;
+	for (unsigned int i = 0; i < sizeof(opcodes) / sizeof(opcodes[0]); i++) {
+		end_open(&end, rig, NULL);
+		end_open(&other, rig, NULL);
+		end_join(&end, &other);
+		OK(rig, end_recv(&other, RECEIVE, 0, 4)); /* too short for the SEND */
+		end_request(&end, opcodes[i], 1, 0, 8, 0, &wr, &sge);
+		if (opcodes[i] == IBV_WR_ATOMIC_FETCH_AND_ADD)
+			wr.wr.atomic.remote_addr += 1;
+		else if (opcodes[i] != IBV_WR_SEND)
+			wr.wr.rdma.rkey ^= BAD_KEY;
+		OK(rig, ibv_post_send(end.qp, &wr, &bad));
+		enum ibv_wc_status status = wc_wait(&end, end.scq).status;
+
+		CHECK_EQ(rig, end_state(&other), IBV_QPS_ERR);
+		CHECK_EQ(rig, status,
+			 opcodes[i] == IBV_WR_SEND || opcodes[i] == IBV_WR_ATOMIC_FETCH_AND_ADD
+				 ? IBV_WC_REM_INV_REQ_ERR
+				 : IBV_WC_REM_ACCESS_ERR);
+		end_close(&other);
+		end_close(&end);
+	}
+}
+
 /* Two faults at once: the key is checked before the alignment, the length before the local key. */
 static void atomic_faults_at_once(struct rig *rig)
 {
@@ -1038,6 +1073,7 @@ const struct rig_test behaviour_tests[] = {
 	{"keys_equal", keys_equal},
 	{"key_without_rights", key_without_rights},
 	{"atomic_long_segment", atomic_long_segment},
+	{"refused_by_failed_qp", refused_by_failed_qp},
 	{"atomic_faults_at_once", atomic_faults_at_once},
 	{"read_meets_write", read_meets_write},
 	{"posting_in_states", posting_in_states},

@@ -170,17 +170,23 @@ void end_init(struct end *end)
 	OK(end->rig, ibv_modify_qp(end->qp, &attr, mask));
 }
 
+/* What the other end must know. */
+static struct end_peer as_peer(struct end *end)
+{
+	OK(end->rig, ibv_query_gid(end->rig->ctx, 1, 0, &end->gid));
+	return (struct end_peer){.qpn = end->qp->qp_num,
+				 .psn = end->psn,
+				 .lkey = end->mr->lkey,
+				 .rkey = end->mr->rkey,
+				 .qkey = QKEY,
+				 .addr = (uintptr_t)end->buf,
+				 .gid = end->gid};
+}
+
 void end_meet(struct end *end)
 {
-	struct end_peer mine = {.qpn = end->qp->qp_num,
-				.psn = end->psn,
-				.lkey = end->mr->lkey,
-				.rkey = end->mr->rkey,
-				.qkey = QKEY,
-				.addr = (uintptr_t)end->buf};
+	struct end_peer mine = as_peer(end);
 
-	OK(end->rig, ibv_query_gid(end->rig->ctx, 1, 0, &end->gid));
-	mine.gid = end->gid;
 	rig_swap(end->rig, &mine, &end->peer, sizeof(mine));
 }
 
@@ -252,6 +258,18 @@ void end_connect(struct end *end)
 	end_rtr(end);
 	end_rts(end);
 	rig_sync(end->rig);
+}
+
+void end_join(struct end *one, struct end *other)
+{
+	end_init(one);
+	end_init(other);
+	one->peer = as_peer(other);
+	other->peer = as_peer(one);
+	end_rtr(one);
+	end_rtr(other);
+	end_rts(one);
+	end_rts(other);
 }
 
 void end_pair(struct end *end, struct rig *rig, const struct end_options *opt)

@@ -182,6 +182,8 @@ void end_rtr(struct end *end);
 void end_rts(struct end *end);
 /* end_init(), end_meet(), end_rtr() and on to RTS; both ends are in RTS afterwards. */
 void end_connect(struct end *end);
+/* Connects two ends of this process, which are in RESET. */
+void end_join(struct end *one, struct end *other);
 /* end_open() and end_connect(). */
 void end_pair(struct end *end, struct rig *rig, const struct end_options *opt);
 /* Moves the QP to a state that needs no other attribute; returns the verb's result. */

@@ -134,6 +134,9 @@ enum record_operation {
 	RECORD_SWAP,
 	RECORD_STORE, /* ATOMIC WRITE: `swap` is the word */
 	RECORD_FLUSH, /* compare_add: the range's length; swap: packet_feth() */
+	/* The requester has found out that the responder would refuse the request: compare_add is
+	 * the status. */
+	RECORD_REFUSED,
 };
 
 struct record_atomic {

@@ -6,7 +6,8 @@
  * Each call sets the hazard, looks QP and region up in the target's published memory, copies, and
  * clears the hazard, or keeps it for the next request of a list. A request that a responder would
  * refuse is refused here, and a FATAL record tells the responder's QP, so that its program sees the
- * same error as with an adapter.
+ * same error as with an adapter. Within a process the responder's QP refuses it itself
+ * (start_refused()), so that it is in the error state before the request has completed.
  */
 #include <errno.h>
 
@@ -47,8 +48,9 @@ static enum ibv_wc_status refuse_onesided(struct local_qp *lq, const struct send
 {
 	world_log(lq, "remote access to 0x%llx, %u bytes, rkey 0x%x refused: %s",
 		  (unsigned long long)wqe->remote_addr, wqe->length, wqe->rkey, why);
-	tell_peer(lq, status == IBV_WC_REM_INV_REQ_ERR ? IBV_EVENT_QP_REQ_ERR
-						       : IBV_EVENT_QP_ACCESS_ERR);
+	if (!lq->self)
+		tell_peer(lq, status == IBV_WC_REM_INV_REQ_ERR ? IBV_EVENT_QP_REQ_ERR
+							       : IBV_EVENT_QP_ACCESS_ERR);
 	return status;
 }
 

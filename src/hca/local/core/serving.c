@@ -144,6 +144,15 @@ static enum local_outcome refuse_invalid(struct local_qp *lq, const struct ring_
 	return local_refuse_request(lq, h->msn, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
 }
 
+/* The status comes from the requester, whose QP it concerns: anything but the one is the other. */
+static enum local_outcome refuse_as_told(struct local_qp *lq, const struct ring_header *h,
+					 const struct record_atomic *op)
+{
+	if (op->compare_add != IBV_WC_REM_ACCESS_ERR)
+		return refuse_invalid(lq, h);
+	return local_refuse_request(lq, h->msn, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+}
+
 static enum local_outcome execute_flush_request(struct local_qp *lq, const struct ring_header *h,
 						const struct record_atomic *op)
 {
@@ -187,8 +196,10 @@ enum local_outcome local_execute_atomic(struct local_qp *lq, const struct ring_h
 	if (room < sizeof(op))
 		return LOCAL_REQUEST_REFUSED;
 	memcpy(&op, payload, sizeof(op));
-	if (op.operation > RECORD_FLUSH)
+	if (op.operation > RECORD_REFUSED)
 		return LOCAL_REQUEST_REFUSED;
+	if (op.operation == RECORD_REFUSED)
+		return refuse_as_told(lq, h, &op);
 	if (op.operation == RECORD_FLUSH)
 		return execute_flush_request(lq, h, &op);
 	bool stores = op.operation == RECORD_STORE;

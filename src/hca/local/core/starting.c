@@ -368,6 +368,29 @@ static bool goes_by_ring(struct local_qp *lq, const struct send_wqe *wqe)
 	       !(wqe->flags & SEND_BORROWED) && !local_region_is_mapped(lq, wqe);
 }
 
+/* Whether the peer of this process has to refuse the request, so that its QP fails first. */
+static bool peer_refuses(const struct local_qp *lq, enum ibv_wc_status status)
+{
+	return lq->self && local_reliable(lq) &&
+	       (status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR);
+}
+
+/* Has the peer refuse the request with this status; its answer completes the request. */
+static enum step start_refused(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)
+{
+	const struct record_atomic op = {.operation = RECORD_REFUSED, .compare_add = status};
+	struct ring_header *h = world_ring_reserve(lq, sizeof(op));
+
+	if (unlikely(!h))
+		return wait_for_link(lq);
+	fill_request(lq, h, wqe, REC_ATOMIC_REQ, message_flags(lq, wqe));
+	__builtin_memcpy(local_body(h), &op, sizeof(op));
+	request_begins(lq, wqe);
+	world_ring_commit(lq, h, sizeof(op));
+	request_sent(lq, wqe, SEND_BLOCKING);
+	return STEP_DONE;
+}
+
 /* Handles the result of a WRITE that was executed here. STEP_DONE with *placed: only its
  * notification is left to send. */
 static enum step finish_write(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status,
@@ -385,6 +408,8 @@ static enum step finish_write(struct local_qp *lq, struct send_wqe *wqe, enum ib
 		return fail_in_turn(lq, wqe, status);
 	if (unlikely(status == IBV_WC_RETRY_EXC_ERR && local_reliable(lq)))
 		return wait_for_lost_peer(lq);
+	if (unlikely(peer_refuses(lq, status)))
+		return start_refused(lq, wqe, status);
 	if (unlikely(status != IBV_WC_SUCCESS && local_reliable(lq))) {
 		local_complete(lq, wqe, status);
 		return STEP_FAILED;
@@ -439,6 +464,8 @@ static enum step finish_direct(struct local_qp *lq, struct send_wqe *wqe, enum i
 {
 	if (unlikely(status == IBV_WC_RETRY_EXC_ERR))
 		return wait_for_lost_peer(lq);
+	if (unlikely(peer_refuses(lq, status)))
+		return start_refused(lq, wqe, status);
 	local_complete(lq, wqe, status);
 	return status == IBV_WC_SUCCESS ? STEP_DONE : STEP_FAILED;
 }
