@@ -130,6 +130,12 @@ def of_process(stage, process):
     return client["counters"]["wire"]
 
 
+def addresses_set():
+    """The card's addresses, which refused() takes away, and the other host's."""
+    ip(f"address replace {ADDRESS}/24 dev eth0", "address replace fd09::1/64 dev eth0 nodad",
+       f"neighbour replace {FAR} lladdr {FAR_CARD.hex(':')} dev eth0")
+
+
 def send_from_anywhere(to, payload):
     """IPv6 lets every program send from an address that isn't its host's."""
     with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sender:
@@ -141,6 +147,7 @@ def send_from_anywhere(to, payload):
 def neighbours(stage):
     """What a program of this host sends by an ordinary socket doesn't even reach a process, or the
     connection manager, whatever its source address."""
+    addresses_set()
     port = PORTS.take()
     process = stage.start("ibv_ud_pingpong", "-g", 0, "-p", port)
     require(poll_until(lambda: slot_of(stage), 20), tail(process.output()))
@@ -223,8 +230,7 @@ def main():
     """All cases."""
     need_programs("ibv_rc_pingpong", "ip")
     own_network()
-    ip(f"neighbour add {FAR} lladdr {FAR_CARD.hex(':')} dev eth0",
-       "address add fd09::1/64 dev eth0 nodad")
+    addresses_set()
     suite = Suite("counters")
     wire = Stage(idle_ms=3000, VERBENA_CARRIER="wire")
     suite.case("packets", packets, wire)
