@@ -26,6 +26,8 @@
 /* A quota that an input can use up; steps in which ended clients are freed in a turn of the loop.
  */
 enum { USER_OBJECTS = 24, STEPS = 3 };
+/* More turns than the objects of all clients of an input need. */
+enum { ENDING_ROUNDS = 100000 };
 
 static struct server server;
 static char dir[96];
@@ -295,8 +297,13 @@ void server_check_begin(void)
 
 UNTRACED void server_check_end(bool restarted)
 {
-	/* Each closed connection is one event; a round handles 64 of them. */
+	/* Each closed connection is one event; a round handles 64 of them, and then frees what they
+	 * held by STEPS. */
 	server_rounds(4);
+	for (unsigned int i = 0; !list_empty(&server.ending.conns); i++) {
+		MUST(i < ENDING_ROUNDS);
+		server_rounds(1);
+	}
 	MUST(list_empty(&server.conns) && list_empty(&server.ctls) && list_empty(&server.users));
 	MUST(!server.ctl_count && !server.slots.count);
 	for (unsigned int kind = 0; kind < POOL_KINDS; kind++)

@@ -438,7 +438,7 @@ int srq_post(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **b
 
 	lock_give(&srq->lock);
 	if (unlikely(err))
-		say_srq_refused(srq->rq.max_sge, *bad, err);
+		say_srq_refused(srq_max_sge(srq), *bad, err);
 	if (unlikely(atomic_load(&srq->has_waiters)))
 		resume_waiters(srq);
 	return err;
