@@ -4,6 +4,7 @@
 set(daemon_tests ${CMAKE_CURRENT_LIST_DIR}/daemon)
 verbena_unit_test(daemon_numbers SOURCES ${daemon_tests}/test_numbers.c LIBS verbena_daemon)
 verbena_unit_test(daemon_reach SOURCES ${daemon_tests}/test_reach.c LIBS verbena_daemon)
+verbena_unit_test(daemon_loop SOURCES ${daemon_tests}/test_loop.c LIBS verbena_daemon)
 verbena_unit_test(daemon_config SOURCES ${daemon_tests}/test_config.c LIBS verbena_daemon)
 verbena_unit_test(daemon_wire SOURCES ${daemon_tests}/test_wire.c ${daemon_tests}/netns.c
 	LIBS verbena_daemon)

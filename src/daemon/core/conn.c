@@ -271,6 +271,7 @@ int conn_open(struct server *server, int fd, struct device *device)
 	conn->pid = cred.pid;
 	conn->serve = conn_dispatch;
 	conn->watch = (struct watch){.fd = -1, .stranger = true, .ready = conn_on_ready};
+	conn->watch.owner = (uint64_t)cred.uid + 1;
 	int err = server_admit(server, cred.uid, &conn->user);
 
 	if (!err) {

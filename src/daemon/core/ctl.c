@@ -288,6 +288,7 @@ int ctl_open(struct server *server, int fd)
 	ctl->server = server;
 	ctl->fd = -1;
 	ctl->watch = (struct watch){.fd = -1, .stranger = true, .ready = ctl_on_ready};
+	ctl->watch.owner = (uint64_t)cred.uid + 1;
 	timer_init(&ctl->timer, ctl_on_late);
 	int err = server_admit(server, cred.uid, &ctl->user);
 

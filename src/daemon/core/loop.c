@@ -112,6 +112,30 @@ static int time_left(struct loop *loop)
 	return t->at_ms - now < 1000000 ? (int)(t->at_ms - now) : 1000000;
 }
 
+/* The time that this owner has used in this batch. */
+static uint64_t *time_used(struct loop *loop, uint64_t owner)
+{
+	for (int i = 0; i < loop->owners; i++)
+		if (loop->used[i].owner == owner)
+			return &loop->used[i].ns;
+	loop->used[loop->owners].owner = owner;
+	loop->used[loop->owners].ns = 0;
+	return &loop->used[loop->owners++].ns;
+}
+
+/* Handles an event, unless its owner has used its time. The callback may free the watch. */
+static void loop_handle_one(struct loop *loop, struct watch *watch, uint32_t events)
+{
+	uint64_t *used = watch->owner ? time_used(loop, watch->owner) : NULL;
+	uint64_t begin = used ? clock_ns() : 0;
+
+	if (used && *used >= LOOP_OWNER_NS)
+		return;
+	watch->ready(watch, events);
+	if (used)
+		*used += clock_ns() - begin;
+}
+
 /* Handles at most `limit` watches of the batch. A watch that isn't handled is still ready in the
  * next round. */
 static void loop_handle(struct loop *loop, bool strangers, int limit)
@@ -123,7 +147,7 @@ static void loop_handle(struct loop *loop, bool strangers, int limit)
 			continue;
 		loop->batch[i].data.ptr =
 			NULL; /* each event once, also when `stranger` changes in between */
-		watch->ready(watch, loop->batch[i].events);
+		loop_handle_one(loop, watch, loop->batch[i].events);
 		limit--;
 	}
 }
@@ -135,6 +159,7 @@ int loop_round(struct loop *loop, int limit_ms)
 	if (n < 0 && errno != EINTR)
 		return -errno;
 	loop->batch_size = n > 0 ? n : 0;
+	loop->owners = 0;
 	loop_handle(loop, false, LOOP_BATCH);
 	loop_handle(loop, true, LOOP_STRANGERS);
 	loop->batch_size = 0;

@@ -15,7 +15,12 @@
 
 #include "base/list.h"
 
-#define LOOP_BATCH 64
+#define LOOP_BATCH 256
+
+/* The time after which a batch's further events of one owner (a user's connections) are left for
+ * the next batch, so that a user with many connections and expensive requests delays the others'
+ * requests by little more than this. */
+#define LOOP_OWNER_NS 2000000ull
 
 /* The number of events of clients not yet admitted (struct watch, `stranger`) that are handled in a
  * batch, because such clients may come in floods. Then the loop polls again, so that admitted
@@ -23,8 +28,9 @@
 #define LOOP_STRANGERS 4
 
 struct watch {
-	int fd;	       /* -1: not watched */
-	bool stranger; /* not admitted yet: admitted clients are served first */
+	int fd;		/* -1: not watched */
+	bool stranger;	/* not admitted yet: admitted clients are served first */
+	uint64_t owner; /* its user, any number but 0; 0: the daemon, whose time isn't limited */
 	void (*ready)(struct watch *watch, uint32_t events);
 };
 
@@ -44,6 +50,11 @@ struct loop {
 	struct list timers;
 	struct epoll_event batch[LOOP_BATCH];
 	int batch_size;
+	/* What each owner has used of this batch's time. */
+	struct {
+		uint64_t owner, ns;
+	} used[LOOP_BATCH];
+	int owners;
 };
 
 int loop_init(struct loop *loop);
