@@ -20,7 +20,7 @@
 #include "daemon/core/ctl.h"
 #include "daemon/core/process.h"
 #include "daemon/core/setup.h"
-#include "daemon/net/mcast_net.h"
+#include "daemon/objects/xrc.h"
 #include "input.h"
 
 /* A quota that an input can use up; steps in which ended clients are freed in a turn of the loop.
@@ -300,7 +300,8 @@ UNTRACED void server_check_end(bool restarted)
 	/* Each closed connection is one event; a round handles 64 of them, and then frees what they
 	 * held by STEPS. */
 	server_rounds(4);
-	for (unsigned int i = 0; !list_empty(&server.ending.conns); i++) {
+	for (unsigned int i = 0; !list_empty(&server.ending.conns) || xrc_has_to_tell(&server.xrc);
+	     i++) {
 		MUST(i < ENDING_ROUNDS);
 		server_rounds(1);
 	}
