@@ -16,6 +16,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/send_direct.h"
 #include "rig.h"
 
 /* EMPTY_POLLS take the lease. The buffers: the messages are in the first PART, what is read comes
@@ -263,14 +264,15 @@ static void write_borrowed(struct end *end)
 	struct ibv_sge sge;
 
 	end_request(end, IBV_WR_RDMA_WRITE, 1, 0, PIECE, 0, &wr, &sge);
-	wr.send_flags |= IBV_SEND_INLINE;
+	wr.send_flags |= IBV_SEND_INLINE | SEND_DIRECT;
 	OK(end->rig, ibv_post_send(end->qp, &wr, &bad));
 	CHECK(end->rig, is_read(end, 0));
 	expect_pieces(end, 1);
 	wc_expect(end, end->scq, 1, IBV_WC_SUCCESS);
 }
 
-/* Inline data beyond the limit is accepted, as for a queue without requests: sq_post(). */
+/* Inline data beyond the limit, as rsockets send it, is accepted as for a queue without requests:
+ * sq_post(). */
 static void before_borrowed_data(struct rig *rig)
 {
 	rounds(rig, false, write_borrowed);

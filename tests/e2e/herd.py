@@ -76,7 +76,7 @@ def leaves(stage):
     """Without clients the daemon ends by itself and takes its sockets along."""
     daemon = one_daemon(stage)
     require(poll_until(lambda: not pid_alive(daemon), 5), f"verbenad {daemon} stays when idle")
-    left = set(os.listdir(stage.runtime)) - {"lock", "log", "roster", "space", "verbenad.pid"}
+    left = set(os.listdir(stage.runtime)) - {"devices", "lock", "log", "roster", "space", "verbenad.pid"}
     require(not left, f"it left {', '.join(sorted(left))} behind")
 
 

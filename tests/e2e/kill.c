@@ -569,7 +569,7 @@ static bool is_left(const char *path, const char *name)
 	char file[4200];
 	struct stat stat_;
 
-	if (strcmp(name, "log") == 0 || strcmp(name, "roster") == 0)
+	if (strcmp(name, "log") == 0 || strcmp(name, "roster") == 0 || strcmp(name, "devices") == 0)
 		return true;
 	if (strcmp(name, "lock") && strcmp(name, "verbenad.pid"))
 		return false;
