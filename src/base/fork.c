@@ -18,7 +18,11 @@ static void kept_in_child(void)
 		pthread_mutex_t *mutex = &kept[i].mutex->pthread;
 		bool was_held = pthread_mutex_trylock(mutex) != 0;
 
-		pthread_mutex_init(mutex, NULL);
+		/* A sanitizer takes a mutex that is made anew while it is held for held still. */
+		if (was_held)
+			pthread_mutex_init(mutex, NULL);
+		else
+			pthread_mutex_unlock(mutex);
 		rank_forget(kept[i].mutex);
 		if (was_held && kept[i].mend)
 			kept[i].mend();

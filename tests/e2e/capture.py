@@ -663,7 +663,7 @@ def main():
     suite.case("a full disk", command, stage, "-w", "/dev/full", status=1, said="No space left")
     for wrong in ("0", "-1", "1x", ""):
         suite.case(f"COUNT `{wrong}`", command, stage, "-w", "/dev/null", "-c", wrong, status=2,
-                   said="COUNT")
+                   said="--count")
     suite.case("the daemon ends", daemon_ends, stage)
     suite.stage_closed(stage)
     ring = Stage(VERBENA_LOCAL_COPY="ring")

@@ -136,7 +136,7 @@ def main():
     enter_namespace()
     need_programs("ibv_rc_pingpong", "ibv_devinfo", "ib_send_bw")
     suite = Suite("full_disk")
-    for case, options in ((no_bytes, "size=16k"), (no_files, "size=1m,nr_inodes=9"),
+    for case, options in ((no_bytes, "size=16k"), (no_files, "size=1m,nr_inodes=11"),
                           (fills_in_traffic, "size=64k")):
         stage = SmallStage(options, idle_ms=1500)
         suite.case(case.__name__.replace("_", " "), case, stage)

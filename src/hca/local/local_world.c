@@ -943,13 +943,14 @@ void world_capture_request(struct local_qp *lq, const struct send_wqe *wqe)
 void world_capture_answer(struct local_qp *lq, const struct send_wqe *wqe, uint32_t msn,
 			  enum ibv_wc_status status)
 {
-	capture_show_answer(qp_of_local(lq), wqe, capture_way_of(lq), msn, status,
+	capture_show_answer(qp_of_local(lq), wqe, capture_way_of(lq), msn - RECORD_MSN, status,
 			    lq->peer_rnr_timer);
 }
 
 void world_capture_rnr(struct local_qp *lq, const struct send_wqe *wqe, uint32_t msn)
 {
-	capture_show_rnr(qp_of_local(lq), wqe, capture_way_of(lq), msn, lq->peer_rnr_timer);
+	capture_show_rnr(qp_of_local(lq), wqe, capture_way_of(lq), msn - RECORD_MSN,
+			 lq->peer_rnr_timer);
 }
 
 void world_count(struct local_qp *lq, unsigned int counter)

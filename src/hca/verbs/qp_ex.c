@@ -62,7 +62,8 @@ static int wr_complete(struct ibv_qp_ex *ex) NO_THREAD_SAFETY_ANALYSIS
 {
 	struct qp *qp = qp_of_ex(ex);
 	struct wr_builder *b = &qp->builder;
-	int err = b->error;
+	const int mistake = b->error;
+	int err = mistake;
 
 	if (likely(!err)) {
 		lock_take(&qp->lock);
@@ -70,8 +71,9 @@ static int wr_complete(struct ibv_qp_ex *ex) NO_THREAD_SAFETY_ANALYSIS
 		lock_give(&qp->lock);
 	}
 	lock_give(&b->turn);
-	if (unlikely(err))
-		say_built_refused(qp, err);
+	/* Of a full queue sq_find_room() has said it. */
+	if (unlikely(mistake || err == EINVAL))
+		say_built_refused(qp);
 	return err;
 }
 

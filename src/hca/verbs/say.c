@@ -108,22 +108,30 @@ static uint64_t bytes_of(const struct ibv_sge *list, int count)
 	return bytes;
 }
 
-static bool opcode_reads(enum ibv_wr_opcode opcode)
+static bool segments_exceed(const struct qp *qp, const struct ibv_send_wr *wr)
 {
-	return opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-	       opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+	return wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->sq.max_sge;
+}
+
+static bool inline_exceeds(const struct qp *qp, const struct ibv_send_wr *wr)
+{
+	return wr->send_flags & IBV_SEND_INLINE &&
+	       bytes_of(wr->sg_list, wr->num_sge) > qp->sq.max_inline;
 }
 
 void say_send_refused(struct qp *qp, const struct ibv_send_wr *wr, int err)
 {
 	const uint32_t number = qp->ibv.qp_num;
-	const bool is_inline = wr->send_flags & IBV_SEND_INLINE;
 
-	if (err == ENOMEM || !qp_says(qp, SAID_SEND))
+	/* What else has ENOMEM is a full queue: sq_find_room() has said it. */
+	if (err == ENOMEM && !segments_exceed(qp, wr) && !inline_exceeds(qp, wr))
 		return;
-	if (qp->state < IBV_QPS_RTS)
-		log_warn_few("ibv_post_send: QP 0x%x is in %s; it takes requests from RTS on",
-			     number, qp_state_name(qp->state));
+	if (!qp_says(qp, SAID_SEND))
+		return;
+	if (qp->state == IBV_QPS_RESET)
+		log_warn_few("ibv_post_send: QP 0x%x is in RESET; it takes requests from INIT on, "
+			     "and starts them in RTS",
+			     number);
 	else if (err == EOPNOTSUPP || (unsigned int)wr->opcode >= 32)
 		log_warn_few("ibv_post_send: QP 0x%x (%s) has no opcode %d", number,
 			     type_name(qp->type), (int)wr->opcode);
@@ -131,16 +139,12 @@ void say_send_refused(struct qp *qp, const struct ibv_send_wr *wr, int err)
 		log_warn_few(
 			"ibv_post_send: QP 0x%x: a datagram needs an address handle (wr.ud.ah)",
 			number);
-	else if (is_inline && opcode_reads(wr->opcode))
-		log_warn_few("ibv_post_send: QP 0x%x: a request that reads has no inline data "
-			     "(IBV_SEND_INLINE)",
-			     number);
-	else if (is_inline && bytes_of(wr->sg_list, wr->num_sge) > qp->sq.max_inline)
+	else if (inline_exceeds(qp, wr))
 		log_warn_few("ibv_post_send: QP 0x%x: %llu bytes of inline data; it was made with "
 			     "max_inline_data %u",
 			     number, (unsigned long long)bytes_of(wr->sg_list, wr->num_sge),
 			     qp->sq.max_inline);
-	else if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->sq.max_sge)
+	else if (segments_exceed(qp, wr))
 		log_warn_few(
 			"ibv_post_send: QP 0x%x: %d segments; it was made with max_send_sge %u",
 			number, wr->num_sge, qp->sq.max_sge);
@@ -150,19 +154,21 @@ void say_send_refused(struct qp *qp, const struct ibv_send_wr *wr, int err)
 			     number, (int)wr->opcode, wr->num_sge, wr->send_flags);
 }
 
-void say_built_refused(struct qp *qp, int err)
+void say_built_refused(struct qp *qp)
 {
 	lock_take(&qp->lock);
-	if (err != ENOMEM && qp_says(qp, SAID_SEND)) {
-		if (qp->state < IBV_QPS_RTS)
-			log_warn_few("ibv_wr_complete: QP 0x%x is in %s; it takes requests from "
-				     "RTS on",
-				     qp->ibv.qp_num, qp_state_name(qp->state));
+	if (qp_says(qp, SAID_SEND)) {
+		if (qp->state == IBV_QPS_RESET)
+			log_warn_few("ibv_wr_complete: QP 0x%x is in RESET; it takes requests from "
+				     "INIT on, and starts them in RTS",
+				     qp->ibv.qp_num);
 		else
-			log_warn_few("ibv_wr_complete: QP 0x%x: one of the requests has more than "
-				     "%u segments or %u bytes of inline data, as the QP was made, "
-				     "or arguments that aren't possible",
-				     qp->ibv.qp_num, qp->sq.max_sge, qp->sq.max_inline);
+			log_warn_few("ibv_wr_complete: QP 0x%x: more than %u requests at once, "
+				     "or one with more than %u segments or %u bytes of inline "
+				     "data, as the QP was made, or with arguments that aren't "
+				     "possible",
+				     qp->ibv.qp_num, qp->sq.max_wr, qp->sq.max_sge,
+				     qp->sq.max_inline);
 	}
 	lock_give(&qp->lock);
 }

@@ -19,7 +19,7 @@ void say_no_qp(const struct ibv_qp_init_attr_ex *attr);
 /* ibv_post_send() refuses this request, other than for want of room. */
 void say_send_refused(struct qp *qp, const struct ibv_send_wr *wr, int err) REQUIRES(qp->lock);
 /* ibv_wr_complete() refuses what was built, likewise. Takes qp.lock. */
-void say_built_refused(struct qp *qp, int err);
+void say_built_refused(struct qp *qp);
 /* ibv_post_recv() refuses this receive, likewise. */
 void say_receive_refused(struct qp *qp, const struct ibv_recv_wr *wr, int err) REQUIRES(qp->lock);
 /* ibv_post_srq_recv() refuses this receive, likewise. */
