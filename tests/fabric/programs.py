@@ -147,7 +147,8 @@ class Shell:
                 raise Failure(f"verbs_shell on {self.node} has ended: {self.unread}")
             self.unread += text
         text, _, self.unread = self.unread.partition("\n")
-        return text.strip()
+        # The library's reasons for what fails come by the same pipe.
+        return self.line() if text.startswith("verbena[") else text.strip()
 
     def ask(self, *words):
         self.tell(*words)
