@@ -943,13 +943,13 @@ void world_capture_request(struct local_qp *lq, const struct send_wqe *wqe)
 void world_capture_answer(struct local_qp *lq, const struct send_wqe *wqe, uint32_t msn,
 			  enum ibv_wc_status status)
 {
-	capture_show_answer(qp_of_local(lq), wqe, capture_way_of(lq), msn - RECORD_MSN, status,
-			    lq->peer_rnr_timer);
+	capture_show_answer(qp_of_local(lq), wqe, capture_way_of(lq), msn - SEND_QUEUE_START,
+			    status, lq->peer_rnr_timer);
 }
 
 void world_capture_rnr(struct local_qp *lq, const struct send_wqe *wqe, uint32_t msn)
 {
-	capture_show_rnr(qp_of_local(lq), wqe, capture_way_of(lq), msn - RECORD_MSN,
+	capture_show_rnr(qp_of_local(lq), wqe, capture_way_of(lq), msn - SEND_QUEUE_START,
 			 lq->peer_rnr_timer);
 }
 
