@@ -29,6 +29,7 @@
 #include "daemon/core/user.h"
 #include "daemon/net/link.h"
 #include "daemon/net/mcast.h"
+#include "daemon/net/slot_source.h"
 #include "daemon/objects/context.h"
 
 /* QPN indices are reused as late as possible: a packet in flight carries nothing else that would
@@ -257,6 +258,7 @@ static int take_numbers(struct process *process, const struct proto_attach *body
 				     : slots->key_start[process->slot],
 		  seed);
 	slots->process[process->slot] = process;
+	mcast_source_port(process->server, process->slot, 0); /* the last one's may be kept yet */
 	slots->count++;
 	process->user->processes++;
 	roster_enter(&process->server->roster, process);
@@ -285,7 +287,6 @@ static void leave_slot(struct process *process)
 	slots->process[process->slot] = NULL;
 	slots->ended[process->slot] = process;
 	mcast_reach(server, process->slot, NULL);
-	mcast_source_port(server, process->slot, 0);
 	xrc_process_ended(server, process->slot);
 }
 
@@ -410,9 +411,9 @@ void process_end(struct process *process)
 		     (int[]){process->table, process->doorbell, process->regions}, 3);
 	process->table = process->doorbell = process->regions = -1;
 	leave_slot(process);
-	/* Its port is no slot's any more; only now may another program have it. */
 	if (process->source >= 0)
-		closer_close(process->user->uid, &process->source, 1);
+		slot_source_keep(process->server, process->slot, process->user->uid,
+				 process->source);
 	process->source = -1;
 	return_end(process);
 }

@@ -28,6 +28,7 @@
 #include "daemon/core/user.h"
 #include "daemon/net/devices.h"
 #include "daemon/net/route_cache.h"
+#include "daemon/net/slot_source.h"
 #include "daemon/net/udp_slots.h"
 #include "daemon/objects/share.h"
 #include "daemon/objects/xrc.h"
@@ -72,6 +73,7 @@ struct server {
 	struct xrc xrc;
 	struct cm_service *cm;
 	struct mcast *mcast;
+	struct slot_sources sources;
 };
 
 /* Serves until it is told to stop or is idle. Returns 0, or -errno after a line in the log. */

@@ -26,6 +26,7 @@
 #include "daemon/core/return.h"
 #include "daemon/core/server.h"
 #include "daemon/net/mcast.h"
+#include "daemon/net/slot_source.h"
 #include "proto/cm.h"
 
 #define PID_FILE "verbenad.pid"
@@ -318,6 +319,7 @@ static void server_init(struct server *server, const struct server_options *opti
 	ending_init(server);
 	share_init(&server->share);
 	attach_init(server);
+	slot_sources_init(server);
 	udp_slots_init(&server->wire, !server->config.wire, options->ready_fd < 0);
 	raise_limits(server);
 }
@@ -466,6 +468,7 @@ void setup_undo(struct server *server)
 	close_watch(server, &server->rdma_cm, server->keep_rdma_cm ? NULL : PROTO_CM_NODE);
 	close_watch(server, &server->ctl, server->keep_ctl ? NULL : "ctl");
 	cm_service_close(server);
+	slot_sources_close(server);
 	mcast_close(server);
 	xrc_fini(&server->xrc);
 	for (uint32_t i = 1; server->devices.server && i < server->devices.count; i++)

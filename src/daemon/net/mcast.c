@@ -172,6 +172,13 @@ void mcast_source_port(struct server *server, uint32_t slot, uint16_t port)
 				      memory_order_relaxed);
 }
 
+uint16_t mcast_source_port_of(const struct server *server, uint32_t slot)
+{
+	return server->mcast ? atomic_load_explicit(&server->mcast->table->source_port[slot],
+						    memory_order_relaxed)
+			     : 0;
+}
+
 void mcast_settle(struct server *server)
 {
 	const struct slots *slots = &server->slots;

@@ -118,6 +118,8 @@ void mcast_publish_addresses(struct server *server, const struct host_address *l
 bool mcast_has_address(const struct server *server, const uint8_t gid[16]);
 /* Publishes the source port of the slot's packets to this host; 0: it sends none. */
 void mcast_source_port(struct server *server, uint32_t slot, uint16_t port);
+/* The port that is published; 0: none. */
+uint16_t mcast_source_port_of(const struct server *server, uint32_t slot);
 /* Interfaces or addresses have changed: interfaces begin to listen again where they must. */
 void mcast_refresh(struct server *server);
 

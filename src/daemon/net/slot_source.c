@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* See slot_source.h. No state. */
+/* See slot_source.h. */
 #include "daemon/net/slot_source.h"
 
 #include <errno.h>
@@ -8,7 +8,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/list.h"
+#include "daemon/core/closer.h"
+#include "daemon/core/server.h"
+#include "daemon/net/mcast.h"
 #include "daemon/net/slot_socket.h"
+
+enum { SOURCE_KEPT_MS = 2000 };
 
 static int source_option(int fd, int level, int name)
 {
@@ -43,4 +49,66 @@ int slot_source_port(int fd)
 	int port = slot_socket_port(fd, ipv6, &anywhere);
 
 	return anywhere && port ? port : -EINVAL;
+}
+
+/* ------------------------------------------------------------------ after a process's end */
+
+static struct kept_source *oldest_source(struct slot_sources *sources)
+{
+	return &sources->kept[sources->first];
+}
+
+static void give_up_oldest(struct server *server)
+{
+	struct slot_sources *sources = &server->sources;
+	struct kept_source *kept = oldest_source(sources);
+
+	/* First nothing from the port is believed, then others may have it. */
+	if (!server->slots.process[kept->slot] &&
+	    mcast_source_port_of(server, kept->slot) == kept->port)
+		mcast_source_port(server, kept->slot, 0);
+	closer_close(kept->uid, &kept->fd, 1);
+	sources->first = (sources->first + 1) % SOURCES_KEPT;
+	sources->count--;
+}
+
+static void sources_expire(struct timer *timer)
+{
+	struct server *server = container_of(timer, struct server, sources.timer);
+	struct slot_sources *sources = &server->sources;
+	uint64_t now = now_ms();
+
+	while (sources->count && oldest_source(sources)->until_ms <= now)
+		give_up_oldest(server);
+	if (sources->count)
+		timer_set(&server->loop, timer, oldest_source(sources)->until_ms - now);
+}
+
+void slot_sources_init(struct server *server)
+{
+	server->sources.first = server->sources.count = 0;
+	timer_init(&server->sources.timer, sources_expire);
+}
+
+void slot_sources_close(struct server *server)
+{
+	timer_cancel(&server->sources.timer);
+	while (server->sources.count)
+		give_up_oldest(server);
+}
+
+void slot_source_keep(struct server *server, uint32_t slot, uid_t uid, int fd)
+{
+	struct slot_sources *sources = &server->sources;
+
+	if (sources->count == SOURCES_KEPT)
+		give_up_oldest(server);
+	sources->kept[(sources->first + sources->count++) % SOURCES_KEPT] =
+		(struct kept_source){.fd = fd,
+				     .uid = uid,
+				     .slot = slot,
+				     .port = mcast_source_port_of(server, slot),
+				     .until_ms = now_ms() + SOURCE_KEPT_MS};
+	if (sources->count == 1)
+		timer_set(&server->loop, &sources->timer, SOURCE_KEPT_MS);
 }

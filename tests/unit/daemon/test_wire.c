@@ -6,9 +6,11 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -24,6 +26,8 @@
 
 #include <cmocka.h>
 
+#include "daemon/core/closer.h"
+#include "daemon/core/server.h"
 #include "daemon/net/slot_socket.h"
 #include "daemon/net/slot_source.h"
 #include "daemon/net/udp_slots.h"
@@ -421,6 +425,47 @@ static void a_source_port_is_the_users_alone(void **state)
 	assert_int_equal(slot_source_port(fd), -EINVAL);
 	close(fd);
 	assert_int_equal(slot_source_port(STDIN_FILENO), -EINVAL);
+}
+
+static bool is_open(int fd)
+{
+	return fcntl(fd, F_GETFD) >= 0;
+}
+
+static void wait_for_closing(void)
+{
+	while (!closer_is_idle())
+		sched_yield();
+}
+
+/* A process's port stays taken for a while after its end: its last packets may still be read. */
+static void a_source_port_outlives_its_process(void **state)
+{
+	static struct server server;
+	int fd[SOURCES_KEPT + 1];
+
+	(void)state;
+	assert_int_equal(loop_init(&server.loop), 0);
+	slot_sources_init(&server);
+	for (uint32_t i = 0; i < SOURCES_KEPT; i++) {
+		fd[i] = bound_anywhere(AF_INET6);
+		slot_source_keep(&server, i, 1000, fd[i]);
+	}
+	wait_for_closing();
+	assert_true(is_open(fd[0]));
+	/* One more than are kept: the oldest is given up. */
+	fd[SOURCES_KEPT] = bound_anywhere(AF_INET6);
+	slot_source_keep(&server, SOURCES_KEPT, 1000, fd[SOURCES_KEPT]);
+	wait_for_closing();
+	assert_false(is_open(fd[0]));
+	assert_true(is_open(fd[1]) && is_open(fd[SOURCES_KEPT]));
+	/* After their time all are. */
+	while (server.sources.count)
+		assert_true(loop_round(&server.loop, 20) >= 0);
+	wait_for_closing();
+	assert_false(is_open(fd[1]) || is_open(fd[SOURCES_KEPT]));
+	slot_sources_close(&server);
+	loop_fini(&server.loop);
 }
 
 /* ------------------------------------------------------------------ the port's owner */
@@ -852,6 +897,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(packets_that_are_too_short, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(this_hosts_packets, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_source_port_is_the_users_alone, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(a_source_port_outlives_its_process, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(reuse_drains, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(another_user_gets_another_socket, set_up,
