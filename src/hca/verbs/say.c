@@ -108,12 +108,12 @@ static uint64_t bytes_of(const struct ibv_sge *list, int count)
 	return bytes;
 }
 
-static bool segments_exceed(const struct qp *qp, const struct ibv_send_wr *wr)
+static bool segments_exceed(const struct qp *qp, const struct ibv_send_wr *wr) REQUIRES(qp->lock)
 {
 	return wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->sq.max_sge;
 }
 
-static bool inline_exceeds(const struct qp *qp, const struct ibv_send_wr *wr)
+static bool inline_exceeds(const struct qp *qp, const struct ibv_send_wr *wr) REQUIRES(qp->lock)
 {
 	return wr->send_flags & IBV_SEND_INLINE &&
 	       bytes_of(wr->sg_list, wr->num_sge) > qp->sq.max_inline;
