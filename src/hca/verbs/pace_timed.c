@@ -63,6 +63,7 @@ static int timed_make(struct qp *qp) REQUIRES(qp->lock)
 	pace->late = calloc(qp->sq.mask + 1, sizeof(*pace->late));
 	pace->transit = transit_new(membership->node, &membership->clocks);
 	if (pace->times && pace->late && pace->transit) {
+		pace->entered = qp->sq.head;
 		qp->pace = pace;
 		return 0;
 	}
