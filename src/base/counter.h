@@ -4,7 +4,7 @@
  *
  * Where such a counter begins is of no importance to what it counts, so each one begins shortly
  * before its end, in every build: a program passes the end soon after its start, and so do all
- * tests. A counter that begins at 0 passes it after months, when nobody looks. What is released is
+ * tests. A counter that begins at 0 passes it after months, far from any test. What is released is
  * what is tested; a start of its own for tests would leave the released one untried.
  *
  * docs/counters.md lists them, with what makes the passage right; tools/check-counters (test

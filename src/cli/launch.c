@@ -18,6 +18,25 @@
 #include "cli/cli.h"
 #include "cli/locate.h"
 
+/* Whether `directory` is the first of a list with colons. */
+static bool list_begins(const char *list, const char *directory)
+{
+	size_t length = strcspn(list, ":");
+
+	return length == strlen(directory) && !strncmp(list, directory, length);
+}
+
+/* Whether it is in the list at all. */
+static bool list_has(const char *list, const char *directory)
+{
+	for (const char *at = list; *at; at += *at == ':') {
+		if (list_begins(at, directory))
+			return true;
+		at += strcspn(at, ":");
+	}
+	return false;
+}
+
 /* Puts `directory` in front of the list `variable`, unless it is first already, or, with
  * `anywhere`, is in the list at all. `absent`: the list of a variable that isn't set; NULL: none.
  * Returns 0 or -errno. */
@@ -25,21 +44,13 @@ static int list_prepend(const char *variable, const char *directory, bool anywhe
 			const char *absent)
 {
 	const char *old = env_get(variable);
-	size_t length = strlen(directory);
 	char *list;
 	int result;
 
 	if (!old || (!*old && absent))
 		old = absent ? absent : "";
-	for (const char *at = old; *at;) {
-		size_t n = strcspn(at, ":");
-
-		if (n == length && !strncmp(at, directory, n))
-			return 0;
-		if (!anywhere)
-			break;
-		at += n + (at[n] == ':');
-	}
+	if (anywhere ? list_has(old, directory) : list_begins(old, directory))
+		return 0;
 	if (asprintf(&list, *old ? "%s:%s" : "%s", directory, old) < 0)
 		return -ENOMEM;
 	result = setenv(variable, list, 1) ? -errno : 0;
@@ -57,19 +68,13 @@ static int list_prepend(const char *variable, const char *directory, bool anywhe
 static int path_append(const char *directory)
 {
 	const char *old = env_get("PATH");
-	size_t length = strlen(directory);
 	char *list;
 	int result;
 
 	if (!old)
 		old = PATH_DEFAULT;
-	for (const char *at = old; *at; at += *at == ':') {
-		size_t n = strcspn(at, ":");
-
-		if (n == length && !strncmp(at, directory, n))
-			return 0;
-		at += n;
-	}
+	if (list_has(old, directory))
+		return 0;
 	if (asprintf(&list, "%s:%s", old, directory) < 0)
 		return -ENOMEM;
 	result = setenv("PATH", list, 1) ? -errno : 0;

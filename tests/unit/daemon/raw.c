@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -86,6 +87,23 @@ void raw_daemon_start(struct raw_daemon *daemon)
 
 	snprintf(daemon->dir, sizeof(daemon->dir), "/tmp/verbena-unit-XXXXXX");
 	assert_non_null(mkdtemp(daemon->dir));
+	raw_daemon_exec(daemon, options);
+}
+
+void raw_daemon_configured(struct raw_daemon *daemon, const char *config)
+{
+	char path[128];
+	const char *const options[] = {"--config", path, "--idle-ms", "never", NULL};
+
+	snprintf(daemon->dir, sizeof(daemon->dir), "/tmp/verbena-unit-XXXXXX");
+	assert_non_null(mkdtemp(daemon->dir));
+	assert_int_equal(chmod(daemon->dir, 0755), 0);
+	snprintf(path, sizeof(path), "%s/conf", daemon->dir);
+	FILE *file = fopen(path, "w");
+
+	assert_non_null(file);
+	assert_true(fputs(config, file) >= 0);
+	fclose(file);
 	raw_daemon_exec(daemon, options);
 }
 

@@ -26,6 +26,8 @@ extern int raw_wire;
 void raw_daemon_start(struct raw_daemon *daemon);
 /* Starts a daemon in an existing directory. Extra options end with NULL. */
 void raw_daemon_exec(struct raw_daemon *daemon, const char *const *options);
+/* Starts one with this configuration in a new directory, which other users may search. */
+void raw_daemon_configured(struct raw_daemon *daemon, const char *config);
 /* Kills the daemon and starts another in its directory, without idle exit. */
 void raw_daemon_replace(struct raw_daemon *daemon);
 /* Ends the daemon by SIGTERM, expects it to exit with 0, removes the directory. */

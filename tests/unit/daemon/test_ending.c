@@ -30,19 +30,8 @@ static const char config[] = "user-objects = 60000\nuser-processes = 3\n";
 
 static int begin(void **state)
 {
-	char path[128];
-	const char *const options[] = {"--config", path, "--idle-ms", "never", NULL};
-
 	(void)state;
-	snprintf(server.dir, sizeof(server.dir), "/tmp/verbena-unit-XXXXXX");
-	assert_non_null(mkdtemp(server.dir));
-	snprintf(path, sizeof(path), "%s/conf", server.dir);
-	FILE *file = fopen(path, "w");
-
-	assert_non_null(file);
-	assert_true(fputs(config, file) >= 0);
-	fclose(file);
-	raw_daemon_exec(&server, options);
+	raw_daemon_configured(&server, config);
 	return 0;
 }
 

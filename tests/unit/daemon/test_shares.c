@@ -153,21 +153,10 @@ static void client_begin(struct client *c, uid_t uid, uint8_t type)
 static void start(void)
 {
 	static const char config[] = "node-mode = 0666\nctl-mode = 0666\n";
-	char path[128];
-	const char *const options[] = {"--config", path, "--idle-ms", "never", NULL};
 
 	if (geteuid() != 0)
 		skip();
-	snprintf(server.dir, sizeof(server.dir), "/tmp/verbena-unit-XXXXXX");
-	assert_non_null(mkdtemp(server.dir));
-	assert_int_equal(chmod(server.dir, 0755), 0);
-	snprintf(path, sizeof(path), "%s/conf", server.dir);
-	FILE *file = fopen(path, "w");
-
-	assert_non_null(file);
-	assert_true(fputs(config, file) >= 0);
-	fclose(file);
-	raw_daemon_exec(&server, options);
+	raw_daemon_configured(&server, config);
 }
 
 static void another_user_gets_one(void **state)

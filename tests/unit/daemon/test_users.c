@@ -48,21 +48,9 @@ static void become(uid_t uid, gid_t gid)
 /* Starts a daemon with this configuration; skips the test if the process can't change its user. */
 static void start(const char *config)
 {
-	char path[128];
-	const char *const options[] = {"--config", path, "--idle-ms", "never", NULL};
-
 	if (geteuid() != 0)
 		skip();
-	snprintf(server.dir, sizeof(server.dir), "/tmp/verbena-unit-XXXXXX");
-	assert_non_null(mkdtemp(server.dir));
-	assert_int_equal(chmod(server.dir, 0755), 0);
-	snprintf(path, sizeof(path), "%s/conf", server.dir);
-	FILE *file = fopen(path, "w");
-
-	assert_non_null(file);
-	assert_true(fputs(config, file) >= 0);
-	fclose(file);
-	raw_daemon_exec(&server, options);
+	raw_daemon_configured(&server, config);
 }
 
 static void stop(void)
