@@ -22,12 +22,14 @@
 
 enum verdict {
 	DONE,
-	NOT_READY,   /* no receive; nothing was executed */
-	BAD_REQUEST, /* NAK invalid request, and an event */
-	BAD_ACCESS,  /* NAK remote access: not granted, or granted and not mapped any more */
-	TOO_LONG,    /* for the receive. RC: it has completed with that; NAK invalid request */
-	BAD_RECEIVE, /* completed with an error: NAK remote operational error */
-	ELSEWHERE,   /* XRC, a kept packet: another process executes it; nothing was executed */
+	NOT_READY,	  /* no receive; nothing was executed */
+	BAD_REQUEST,	  /* NAK invalid request, and an event */
+	BAD_ACCESS,	  /* NAK remote access: not granted, or granted and not mapped any more */
+	TOO_LONG,	  /* for the receive. RC: it has completed with that; NAK invalid request */
+	BAD_RECEIVE,	  /* completed with an error: NAK remote operational error */
+	BAD_INVALIDATION, /* class J of IBTA 9.9.3: the receive has completed with an error, no NAK
+			   */
+	ELSEWHERE, /* XRC, a kept packet: another process executes it; nothing was executed */
 };
 
 /* ------------------------------------------------------------------ states */
@@ -56,10 +58,9 @@ void responder_stop(struct tp *tp, bool keep_answer)
 	r->active = r->taken = r->going_on = false;
 	early_forget(&tp->early);
 	r->kind = MESSAGE_NONE;
-	r->ack_owed = false;
 	if (keep_answer && r->faulted)
 		return; /* earlier READs' answers and the NAK are still sent */
-	r->faulted = r->nak_owed = false;
+	r->faulted = r->nak_owed = r->ack_owed = false;
 	r->give = r->made;
 }
 
@@ -88,7 +89,14 @@ static enum verdict tp_fail_receive(struct tp *tp, enum ibv_wc_status status)
 
 	tp->responder->taken = false;
 	event_received(&tp->events, &message, status);
-	return status == IBV_WC_LOC_LEN_ERR ? TOO_LONG : BAD_RECEIVE;
+	switch (status) {
+	case IBV_WC_LOC_LEN_ERR:
+		return TOO_LONG;
+	case IBV_WC_REM_INV_REQ_ERR:
+		return BAD_INVALIDATION;
+	default:
+		return BAD_RECEIVE;
+	}
 }
 
 /* UC drops the message and keeps the receive, as for any lost message. */
@@ -209,12 +217,9 @@ static enum verdict tp_execute_send(struct tp *tp, const struct packet *p, struc
 	r->kind = part.is_last ? MESSAGE_NONE : MESSAGE_SEND;
 	if (!part.is_last)
 		return DONE;
-	if (packet_layout(p->opcode) & HAS_IETH) {
-		enum tp_access access = tp->world->invalidate(tp->owner, p->rkey);
-
-		if (access != TP_ACCESS_OK)
-			return access == TP_ACCESS_REFUSED ? BAD_ACCESS : BAD_REQUEST;
-	}
+	if (packet_layout(p->opcode) & HAS_IETH &&
+	    unlikely(!tp->world->invalidate(tp->owner, p->rkey)))
+		return tp_fail_receive(tp, IBV_WC_REM_INV_REQ_ERR);
 	receive_done(tp, p, false);
 	return DONE;
 }
@@ -446,17 +451,32 @@ static void owe_nak(struct responder *r, uint8_t syndrome)
 	r->nak_owed = r->nak_said = true;
 }
 
-/* The peer's request ends the QP: its NAK is sent, and no more packets are taken. */
-static void tp_refuse(struct tp *tp, uint8_t nak, int event)
+/* The peer's request ends the QP: no more packets are taken. What is owed is still sent. */
+static void tp_end(struct tp *tp, int event)
 {
-	struct responder *r = tp->responder;
-
-	owe_nak(r, AETH_NAK | nak);
 	tp_give_back_receive(tp);
-	r->faulted = true;
+	tp->responder->faulted = true;
 	requester_stop(tp);
 	responder_stop(tp, true);
 	event_refused(&tp->events, event);
+}
+
+static void tp_refuse(struct tp *tp, uint8_t nak, int event)
+{
+	owe_nak(tp->responder, AETH_NAK | nak);
+	tp_end(tp, event);
+}
+
+/* Without a NAK the peer's retries run out. Requests before this one were executed, and are
+ * acknowledged. */
+static void tp_end_silently(struct tp *tp)
+{
+	struct responder *r = tp->responder;
+
+	r->nak = 0;
+	r->nak_owed = false;
+	responder_acknowledge_all(tp);
+	tp_end(tp, -1);
 }
 
 static void refuse_for(struct tp *tp, enum verdict verdict)
@@ -470,6 +490,9 @@ static void refuse_for(struct tp *tp, enum verdict verdict)
 		return;
 	case TOO_LONG:
 		tp_refuse(tp, NAK_INVALID_REQUEST, -1);
+		return;
+	case BAD_INVALIDATION:
+		tp_end_silently(tp);
 		return;
 	default:
 		tp_refuse(tp, NAK_REMOTE_OPERATION, -1);
@@ -701,7 +724,7 @@ void responder_packet(struct tp *tp, const struct packet *p)
 
 	if (unlikely(!r->active)) {
 		/* The NAK may have been lost: the same request is refused again. */
-		if (r->faulted && !early)
+		if (r->faulted && r->nak && !early)
 			r->nak_owed = true;
 		tp->counters.dropped++;
 		return;

@@ -23,10 +23,11 @@
  *
  *   active faulted   meaning                                        left by
  *     0       0      before RTR, or stopped: requests are dropped   responder_start(): active
- *     1       0      requests are executed                          tp_refuse(): faulted; stop, or
+ *     1       0      requests are executed                          tp_end(): faulted; stop, or
  *                                                                   UC's bad receive: 0 0
  *     0       1      a request was refused: requests are dropped,   responder_stop(), unless it is
- *                    but earlier answers and the NAK are sent       to keep the answer: 0 0
+ *                    but earlier answers and the NAK, if it has     to keep the answer: 0 0
+ *                    one (`nak`), are sent
  *
  *   flag         set by                                   cleared by (all: responder_start())
  *   established  tp_packet(): the first packet            none

@@ -161,8 +161,9 @@ struct tp_world {
 	 * visible to all from now on. */
 	enum tp_access (*flush)(void *owner, uint64_t addr, uint32_t length, uint32_t rkey,
 				uint8_t feth);
-	/* A send with invalidate names this key: invalidates its memory window. */
-	enum tp_access (*invalidate)(void *owner, uint32_t rkey);
+	/* A send with invalidate names this key: invalidates its memory window. False: the peer may
+	 * not. */
+	bool (*invalidate)(void *owner, uint32_t rkey);
 };
 
 /* Events for the owner, in this order when several wait. */
@@ -180,7 +181,7 @@ enum tp_event_kind {
 	/* The peer's request was refused, or can't be served, in a way that ends this QP. `async`
 	 * is IBV_EVENT_QP_REQ_ERR, _ACCESS_ERR or _FATAL; negative: no event of its own, because
 	 * the receive's error, reported before, stands for it. The core has stopped; its NAK is
-	 * still sent. */
+	 * still sent (there is none for a key that the peer may not invalidate). */
 	TP_REFUSED,
 };
 

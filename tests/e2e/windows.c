@@ -357,7 +357,8 @@ static void send_invalidates(struct rig *rig)
 
 enum wrong_key { KEY_OF_REGION, KEY_OF_NOTHING, KEY_OF_TYPE_1, KEY_OF_ANOTHER_QP, KEYS };
 
-/* A's message names a key that it may not invalidate: the connection ends. */
+/* A's message names a key that it may not invalidate: its receive fails, and A gets no answer. What
+ * A sent before is acknowledged. */
 static void send_invalidates_wrong(struct rig *rig, enum wrong_key which)
 {
 	struct ibv_mw *mw = NULL;
@@ -374,15 +375,21 @@ static void send_invalidates_wrong(struct rig *rig, enum wrong_key which)
 		       : which == KEY_OF_NOTHING    ? mw->rkey + 0x100000
 		       : which == KEY_OF_ANOTHER_QP ? part_bind(&other, mw, mw->rkey, REMOTE)
 						    : mw->rkey;
+		OK(rig, end_recv(&end, 99, 0, 64));
 		OK(rig, end_recv(&end, 100, 0, 64));
+		OK(rig, end_recv(&end, 101, 0, 64));
 	}
 	key_pass(&end, rkey);
 	if (rig->role == RIG_A) {
+		OK(rig, end_send(&end, IBV_WR_SEND, 4, 0, 16, 0));
 		OK(rig, post_one(&end, send_inv_request(&end, 16, end.peer.rkey, &sge)));
-		wc_expect(&end, end.scq, 5, IBV_WC_REM_ACCESS_ERR);
+		wc_expect(&end, end.scq, 4, IBV_WC_SUCCESS);
+		wc_expect(&end, end.scq, 5, IBV_WC_RETRY_EXC_ERR);
 	} else {
-		event_expect(rig, IBV_EVENT_QP_ACCESS_ERR, end.qp);
-		wc_expect(&end, end.rcq, 100, IBV_WC_WR_FLUSH_ERR);
+		wc_expect(&end, end.rcq, 99, IBV_WC_SUCCESS);
+		wc_expect(&end, end.rcq, 100, IBV_WC_REM_INV_REQ_ERR);
+		wc_expect(&end, end.rcq, 101, IBV_WC_WR_FLUSH_ERR);
+		CHECK_EQ(rig, end_state(&end), IBV_QPS_ERR);
 	}
 	rig_sync(rig);
 	if (rig->role == RIG_B)

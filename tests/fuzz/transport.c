@@ -220,10 +220,10 @@ static enum tp_access world_flush(void *owner, uint64_t addr, uint32_t length, u
 	return fails(f) ? TP_ACCESS_INVALID : rkey == RKEY ? TP_ACCESS_OK : TP_ACCESS_REFUSED;
 }
 
-static enum tp_access world_invalidate(void *owner, uint32_t rkey)
+static bool world_invalidate(void *owner, uint32_t rkey)
 {
 	(void)rkey;
-	return fails(owner) ? TP_ACCESS_REFUSED : TP_ACCESS_OK;
+	return !fails(owner);
 }
 
 static const struct tp_world world = {

@@ -91,7 +91,7 @@ static void step_invalidates(uint32_t key, bool refused)
 			printf("refused SEND_WITH_INV: %s\n", ibv_wc_status_str(status));
 		else
 			expect("SEND_WITH_INV", status,
-			       refused ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
+			       refused ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS);
 	} else {
 		struct ibv_wc wc = completion(RECEIVE_ID);
 

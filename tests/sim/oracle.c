@@ -167,9 +167,10 @@ enum ibv_wc_status work_status(const struct work *w)
 	switch (w->wrong) {
 	case WRONG_RKEY:
 	case WRONG_RANGE:
-	case WRONG_INVALIDATE:
 	case WRONG_SRQ:
 		return IBV_WC_REM_ACCESS_ERR;
+	case WRONG_INVALIDATE:
+		return IBV_WC_RETRY_EXC_ERR; /* class J: the responder says nothing */
 	case WRONG_ALIGN:
 	case WRONG_LENGTH:
 		return IBV_WC_REM_INV_REQ_ERR;

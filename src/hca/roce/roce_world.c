@@ -258,12 +258,12 @@ static enum tp_access roce_aim(void *owner, uint32_t srqn)
 	}
 }
 
-static enum tp_access roce_invalidate(void *owner, uint32_t rkey)
+static bool roce_invalidate(void *owner, uint32_t rkey)
 {
 	struct qp *qp = roce_owner_qp(owner);
 
 	lock_assert_held(&qp->lock);
-	return window_invalidate(qp, rkey) ? TP_ACCESS_OK : TP_ACCESS_REFUSED;
+	return window_invalidate(qp, rkey);
 }
 
 const struct tp_world roce_world = {

@@ -245,6 +245,9 @@ static const char *receive_meaning(enum ibv_wc_status status)
 	case IBV_WC_LOC_PROT_ERR:
 		return "a segment isn't within the region of its lkey, which must be of the queue "
 		       "pair's (or SRQ's) protection domain, and have IBV_ACCESS_LOCAL_WRITE";
+	case IBV_WC_REM_INV_REQ_ERR:
+		return "the message is to invalidate a key (IBV_WR_SEND_WITH_INV) that isn't that "
+		       "of a type 2 memory window which is bound to this queue pair";
 	default:
 		return "the message can't be received";
 	}

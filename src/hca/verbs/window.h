@@ -150,7 +150,7 @@ int window_fill_bind(struct send_wqe *wqe, struct ibv_mw *mw, enum ibv_mw_type t
 /* Executes the QP's oldest request, a BIND or LOCAL_INV. Its status, or WQE_LATER: the request
  * waits, and sq_run() follows. */
 enum ibv_wc_status window_execute(struct qp *qp, const struct send_wqe *wqe) REQUIRES(qp->lock);
-/* The peer's SEND_WITH_INV names `rkey`. False: it is refused. hca.engine is held, too. */
+/* The peer's SEND_WITH_INV names `rkey`. False: it may not. hca.engine is held, too. */
 bool window_invalidate(struct qp *qp, uint32_t rkey) REQUIRES(qp->lock);
 /* As mr_resolve(), for a peer's access to a window; 0: `rkey` names none that grants it. The key is
  * held already. */

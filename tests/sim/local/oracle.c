@@ -552,6 +552,8 @@ void oracle_received(struct qp *qp, uint32_t number, const struct arrival *arriv
 		fail("receive %u is too short, and no message is that long", number);
 	if (!sim.plan.hostile && status == IBV_WC_LOC_PROT_ERR && !qp->process->regions_hurt)
 		fail("receive %u has no memory, and all memory is there", number);
+	if (!sim.plan.hostile && status == IBV_WC_REM_INV_REQ_ERR && !sim.plan.bad_key)
+		fail("receive %u names a wrong key, and no message does", number);
 	oracle_receive_gone(number);
 }
 
@@ -622,9 +624,9 @@ static bool has_cause(const struct qp *qp, const struct request *r, enum ibv_wc_
 	case IBV_WC_REM_ACCESS_ERR:
 		if (r->opcode == IBV_WR_FLUSH)
 			return !r->wrong && region_hurt(r->target);
-		return r->bad || denied || region_hurt(r->target) ||
-		       binding_closed_to(r->target, r->life, r->seq) ||
-		       (r->opcode == IBV_WR_SEND_WITH_INV && sim.plan.bad_key);
+		/* What may not be invalidated isn't answered. */
+		return (r->bad && r->opcode != IBV_WR_SEND_WITH_INV) || denied ||
+		       region_hurt(r->target) || binding_closed_to(r->target, r->life, r->seq);
 	case IBV_WC_MW_BIND_ERR:
 		return r->bad || region_hurt(r->region);
 	case IBV_WC_REM_INV_REQ_ERR:

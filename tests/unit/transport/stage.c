@@ -173,12 +173,12 @@ static enum tp_access world_flush(void *owner, uint64_t addr, uint32_t length, u
 	return s->access;
 }
 
-static enum tp_access world_invalidate(void *owner, uint32_t rkey)
+static bool world_invalidate(void *owner, uint32_t rkey)
 {
 	struct stage *s = owner;
 
 	say(s, "invalidate %u", rkey);
-	return s->access;
+	return s->access == TP_ACCESS_OK;
 }
 
 static const struct tp_world world = {

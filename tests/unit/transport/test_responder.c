@@ -711,11 +711,28 @@ static void faults(void **state)
 	s->no_place = true;
 	send_only(s, R(0));
 	refused(s, R(0), NAK_REMOTE_OPERATION, "take, place 0+4 last, receive 0 4, refused -1");
-	s = stage_begin(IBV_QPT_RC);
-	s->receives = 1;
+}
+
+/* Class J: the receive fails, and the request isn't answered, however often it comes; what was
+ * executed before it is acknowledged. */
+static void invalidation_refused(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	s->receives = 2;
+	send_only(s, R(0));
+	says(s, "take, place 0+4 last, receive 4 0");
 	s->access = TP_ACCESS_REFUSED;
-	ARRIVES(s, .opcode = OP_SEND_ONLY_INVALIDATE, .psn = R(0), .rkey = 9);
-	refused(s, R(0), NAK_REMOTE_ACCESS, "take, invalidate 9, back, refused 3");
+	ARRIVES(s, .opcode = OP_SEND_ONLY_INVALIDATE, .psn = R(1), .rkey = 9, .ack_request = true);
+	says(s, "take, invalidate 9, receive 0 9, refused -1");
+	acked(s, R(0), AETH_ACK | 31, 1);
+	sends_nothing(s);
+	ARRIVES(s, .opcode = OP_SEND_ONLY_INVALIDATE, .psn = R(1), .rkey = 9, .ack_request = true);
+	send_only(s, R(2));
+	sends_nothing(s);
+	says(s, "");
+	stage_end(s);
 }
 
 /* A region is deregistered while a READ of it is answered. */
@@ -975,6 +992,7 @@ int main(void)
 		cmocka_unit_test(duplicates_are_not_executed),
 		cmocka_unit_test(rnr_nak),
 		cmocka_unit_test(read_is_answered),
+		cmocka_unit_test(invalidation_refused),
 		cmocka_unit_test(duplicate_read),
 		cmocka_unit_test(duplicate_waits_its_turn),
 		cmocka_unit_test(duplicate_atomic),

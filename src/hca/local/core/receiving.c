@@ -124,15 +124,30 @@ bool local_place_payload(struct local_qp *lq, const struct recv_wqe *wqe, uint32
 	return likely(count >= 0) && world_scatter(lq, local, count, offset, payload, length);
 }
 
+/* The message names a key that the peer may not invalidate, which is a fault of class J (IBTA
+ * 9.9.3): the receive and the QP fail, and the peer gets no answer, so that its retries run out.
+ * Messages before this one were executed, and are acknowledged. */
+static enum local_outcome fail_invalidation(struct local_qp *lq, const struct recv_wqe *wqe,
+					    const struct ring_header *h)
+{
+	world_log(lq, "the peer may not invalidate key 0x%x; it gets no answer", h->imm);
+	if (!local_reliable(lq)) {
+		world_receive_back(lq, wqe); /* UC has no such message */
+		return local_request_done(lq);
+	}
+	local_qp_flush_ack(lq);
+	lq->responder = LOCAL_HALTED;
+	local_complete_receive(lq, wqe, h, IBV_WC_REM_INV_REQ_ERR);
+	world_fail(lq, -1);
+	return LOCAL_REQUEST_REFUSED;
+}
+
 enum local_outcome local_message_received(struct local_qp *lq, const struct recv_wqe *wqe,
 					  const struct ring_header *h)
 {
 	if (unlikely(h->flags & REC_INVALIDATE) &&
-	    (!local_reliable(lq) || !world_invalidate(lq, h->imm))) {
-		world_receive_back(lq, wqe); /* it is flushed with the others */
-		return local_refuse_request(lq, h->msn, IBV_WC_REM_ACCESS_ERR,
-					    IBV_EVENT_QP_ACCESS_ERR);
-	}
+	    (!local_reliable(lq) || !world_invalidate(lq, h->imm)))
+		return fail_invalidation(lq, wqe, h);
 	local_complete_receive(lq, wqe, h, IBV_WC_SUCCESS);
 	return local_request_done(lq);
 }
