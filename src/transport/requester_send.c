@@ -433,8 +433,6 @@ uint32_t requester_next(struct tp *tp, uint64_t now, uint8_t *to)
 		request_begin(tp);
 	const struct tp_request *r = request_at(q, q->cursor);
 
-	/* An answer's segments aren't fetched, so they are checked here before the request is
-	 * sent. */
 	if (begins && wants_answer(r)) {
 		enum ibv_wc_status status = tp->world->check(tp->owner, q->cursor);
 

@@ -110,10 +110,10 @@ struct tp_world {
 	 * memory isn't accessible (any more), so the request fails with IBV_WC_LOC_PROT_ERR in
 	 * its turn. */
 	bool (*fetch)(void *owner, uint32_t count, uint32_t offset, uint8_t *to, uint32_t n);
-	/* Called before a request that is answered begins: whether its segments may take the
-	 * answer, or, of ATOMIC WRITE, have eight bytes. Returns IBV_WC_SUCCESS, or the status with
-	 * which it completes in its turn (IBV_WC_LOC_PROT_ERR, LOC_LEN_ERR); nothing after it is
-	 * sent then. */
+	/* Called before a request that is answered begins: whether an atomic, or ATOMIC WRITE, has
+	 * eight bytes. Returns IBV_WC_SUCCESS, or the status with which it completes in its turn
+	 * (IBV_WC_LOC_LEN_ERR); nothing after it is sent then. Whether the segments may take the
+	 * answer shows when it comes (deliver). */
 	enum ibv_wc_status (*check)(void *owner, uint32_t count);
 	/* Copies a READ's or an atomic's answer (in host order for the program's memory) into the
 	 * request's segments. `last`: its final byte is written last. False as above. */
@@ -171,7 +171,8 @@ enum tp_event_kind {
 	/* The first packet arrived in RTR. */
 	TP_ESTABLISHED,
 	/* Request `count` is complete. Reported once for each request, in order. With an error:
-	 * nothing after it was or will be executed; RC has stopped (tp_stop with keep_answer), UC
+	 * nothing after it was or will be executed, but behind a READ or an atomic whose segments
+	 * can't take the answer; RC has stopped (tp_stop with keep_answer), UC
 	 * sends nothing until tp_resume. The owner flushes the requests that follow. */
 	TP_COMPLETED,
 	/* In SQD the last request that had begun is complete (tp_drain). */

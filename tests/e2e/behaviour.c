@@ -781,7 +781,8 @@ static void refused_by_failed_qp(struct rig *rig)
 	}
 }
 
-/* Two faults at once: the key is checked before the alignment, the length before the local key. */
+/* Two faults at once: the key is checked before the alignment, the length before all, the local key
+ * when the answer is there. */
 static void atomic_faults_at_once(struct rig *rig)
 {
 	static const struct {
@@ -796,7 +797,8 @@ static void atomic_faults_at_once(struct rig *rig)
 		{0, 4, 16, 0, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR},
 		{0, 4, 4, 0, IBV_WC_LOC_LEN_ERR, -1},
 		{BAD_KEY, 4, 7, BAD_KEY, IBV_WC_LOC_LEN_ERR, -1},
-		{BAD_KEY, 4, 8, BAD_KEY, IBV_WC_LOC_PROT_ERR, -1},
+		{BAD_KEY, 4, 8, BAD_KEY, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR},
+		{0, 4, 8, BAD_KEY, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR},
 	};
 	struct ibv_send_wr wr, *bad;
 	struct ibv_sge sge;
@@ -814,6 +816,53 @@ static void atomic_faults_at_once(struct rig *rig)
 		} else if (cases[i].event >= 0) {
 			event_expect(rig, (enum ibv_event_type)cases[i].event, end.qp);
 		}
+		rig_sync(rig);
+		end_close(&end);
+	}
+}
+
+/* A READ or an atomic whose local key isn't valid: the peer executes it, and its QP goes on; with
+ * another fault at the peer's end, that one is reported. */
+static void answer_without_place(struct rig *rig)
+{
+	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD,
+						     IBV_WR_ATOMIC_CMP_AND_SWP};
+	enum { OPCODES = sizeof(opcodes) / sizeof(opcodes[0]) };
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+	struct end end;
+
+	for (unsigned int i = 0; i < 2 * OPCODES; i++) {
+		bool both = i >= OPCODES;
+		enum ibv_wr_opcode opcode = opcodes[i % OPCODES];
+		uint64_t word = 5, result = opcode == IBV_WR_RDMA_READ || both ? 5 : 8;
+
+		end_pair(&end, rig, NULL);
+		memcpy(end.buf, &word, sizeof(word));
+		rig_sync(rig);
+		if (rig->role == RIG_A) {
+			end_request(&end, opcode, 1, 0, 8, 0, &wr, &sge);
+			if (opcode == IBV_WR_RDMA_READ) {
+				wr.wr.rdma.rkey ^= both ? BAD_KEY : 0;
+			} else {
+				bool swaps = opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+
+				wr.wr.atomic.rkey ^= both ? BAD_KEY : 0;
+				wr.wr.atomic.compare_add = swaps ? 5 : 3;
+				wr.wr.atomic.swap = 8;
+			}
+			sge.lkey ^= BAD_KEY;
+			OK(rig, ibv_post_send(end.qp, &wr, &bad));
+			wc_expect(&end, end.scq, 1,
+				  both ? IBV_WC_REM_ACCESS_ERR : IBV_WC_LOC_PROT_ERR);
+			result = 5; /* here nothing arrives */
+		} else if (both) {
+			event_expect(rig, IBV_EVENT_QP_ACCESS_ERR, end.qp);
+		}
+		rig_sync(rig);
+		CHECK(rig, !memcmp(end.buf, &result, sizeof(result)));
+		if (rig->role == RIG_B)
+			CHECK_EQ(rig, end_state(&end), both ? IBV_QPS_ERR : IBV_QPS_RTS);
 		rig_sync(rig);
 		end_close(&end);
 	}
@@ -1075,6 +1124,7 @@ const struct rig_test behaviour_tests[] = {
 	{"atomic_long_segment", atomic_long_segment},
 	{"refused_by_failed_qp", refused_by_failed_qp},
 	{"atomic_faults_at_once", atomic_faults_at_once},
+	{"answer_without_place", answer_without_place},
 	{"read_meets_write", read_meets_write},
 	{"posting_in_states", posting_in_states},
 	{"posting_before_rts", posting_before_rts},

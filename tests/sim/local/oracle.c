@@ -552,8 +552,8 @@ void oracle_received(struct qp *qp, uint32_t number, const struct arrival *arriv
 		fail("receive %u is too short, and no message is that long", number);
 	if (!sim.plan.hostile && status == IBV_WC_LOC_PROT_ERR && !qp->process->regions_hurt)
 		fail("receive %u has no memory, and all memory is there", number);
-	if (!sim.plan.hostile && status == IBV_WC_REM_INV_REQ_ERR && !sim.plan.bad_key)
-		fail("receive %u names a wrong key, and no message does", number);
+	if (!sim.plan.hostile && status == IBV_WC_REM_INV_REQ_ERR && !arrival->invalidates)
+		fail("receive %u fails for a key that the message doesn't name", number);
 	oracle_receive_gone(number);
 }
 

@@ -215,6 +215,18 @@ static inline void hazard_end(struct local_qp *lq, const struct send_wqe *wqe)
 		local_hazard_clear(lq);
 }
 
+/* A segment's key isn't valid. A READ's segments are looked at when there is an answer: so a READ
+ * that the peer refuses ends with the peer's status, as on adapters (docs/behaviour.md). */
+static enum ibv_wc_status no_segments(struct local_qp *lq, const struct send_wqe *wqe, bool write)
+{
+	struct mr_view view;
+	enum ibv_wc_status status =
+		write ? IBV_WC_SUCCESS
+		      : ask_grant(lq, wqe, wqe->length, IBV_ACCESS_REMOTE_READ, &view);
+
+	return status == IBV_WC_SUCCESS ? IBV_WC_LOC_PROT_ERR : status;
+}
+
 /* Inlined into each of the two operations, with its checks: the region's entry then stays in
  * registers. */
 static inline __attribute__((always_inline)) enum ibv_wc_status
@@ -228,7 +240,7 @@ execute_onesided(struct local_qp *lq, const struct send_wqe *wqe, bool write)
 	int count = world_request_segments(lq, wqe, write ? 0 : IBV_ACCESS_LOCAL_WRITE, local);
 
 	if (unlikely(count < 0))
-		return IBV_WC_LOC_PROT_ERR;
+		return no_segments(lq, wqe, write);
 	if (!wqe->length)
 		return ask_grant(lq, wqe, 0, access, &view);
 	hazard_of_list(lq, wqe->rkey);
@@ -358,7 +370,8 @@ static int atomic_on_peer(struct local_qp *lq, const struct send_wqe *wqe,
 	return world_own_atomic(lq, at, op, old) ? 0 : -EFAULT;
 }
 
-/* Executes it, and gives an atomic's answer to the segments. */
+/* Executes it, and gives an atomic's answer to the segments; `count` negative: they aren't valid,
+ * which shows when the answer is there. */
 static enum ibv_wc_status atomic_execute_here(struct local_qp *lq, const struct send_wqe *wqe,
 					      const struct mr_view *view,
 					      const struct record_atomic *op,
@@ -373,6 +386,8 @@ static enum ibv_wc_status atomic_execute_here(struct local_qp *lq, const struct 
 
 	if (unlikely(err == -EAGAIN))
 		return LOCAL_ASK_PEER;
+	if (likely(!err) && unlikely(count < 0))
+		return IBV_WC_LOC_PROT_ERR;
 	if (likely(!err) && op->operation != RECORD_STORE &&
 	    unlikely(!world_scatter(lq, local, count, 0, &old, sizeof(old))))
 		err = -EFAULT;
@@ -391,8 +406,6 @@ enum ibv_wc_status local_atomic_here(struct local_qp *lq, const struct send_wqe 
 	struct mr_view view;
 	int count = world_request_segments(lq, wqe, stores ? 0 : IBV_ACCESS_LOCAL_WRITE, local);
 
-	if (unlikely(count < 0))
-		return IBV_WC_LOC_PROT_ERR;
 	if (unlikely(lacks_resources(lq)))
 		return refuse_onesided(lq, wqe, IBV_WC_REM_INV_REQ_ERR, not_allowed);
 	world_hazard *hazard = world_hazard_region(lq, wqe->rkey);

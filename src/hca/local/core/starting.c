@@ -478,17 +478,12 @@ static bool may_read(const struct local_qp *lq)
 }
 
 /* Has the peer's engine execute the request and answer. `body`: the payload of the record of this
- * kind. */
+ * kind. The request's segments are looked at when the answer comes. */
 static enum step start_by_peer(struct local_qp *lq, struct send_wqe *wqe, enum record_kind kind,
 			       const void *body, uint32_t size)
 {
-	WORLD_MEMORY(memory, lq);
-	struct iovec local[LIMIT_SGE];
-
 	if (!may_read(lq))
 		return STEP_WAIT;
-	if (unlikely(world_request_segments(lq, wqe, IBV_ACCESS_LOCAL_WRITE, local) < 0))
-		return fail_in_turn(lq, wqe, IBV_WC_LOC_PROT_ERR);
 	struct ring_header *h = world_ring_reserve(lq, size);
 
 	if (unlikely(!h))
