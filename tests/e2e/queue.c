@@ -718,7 +718,7 @@ static void destroy_waits(struct rig *rig)
 
 /* SRQs ---------------------------------------------------------------------------------------- */
 
-/* The limit event is raised once, when fewer receives are left than the limit. */
+/* The limit event is raised once for each arming, when fewer receives are left than the limit. */
 static void srq_limit(struct rig *rig)
 {
 	struct end_options opt = {.srq_depth = 16};
@@ -752,6 +752,15 @@ static void srq_limit(struct rig *rig)
 		rig_sync(rig);
 	}
 	if (rig->role == RIG_B) {
+		OK(rig, ibv_query_srq(end.srq, &attr));
+		CHECK_EQ(rig, attr.srq_limit, 0);
+		/* One is left: that is enough for a limit of 1; a higher one is reached at once. */
+		attr.srq_limit = 1;
+		OK(rig, ibv_modify_srq(end.srq, &attr, IBV_SRQ_LIMIT));
+		CHECK(rig, !event_seen(rig, IBV_EVENT_SRQ_LIMIT_REACHED, end.srq, 2));
+		attr.srq_limit = 4;
+		OK(rig, ibv_modify_srq(end.srq, &attr, IBV_SRQ_LIMIT));
+		event_expect(rig, IBV_EVENT_SRQ_LIMIT_REACHED, end.srq);
 		OK(rig, ibv_query_srq(end.srq, &attr));
 		CHECK_EQ(rig, attr.srq_limit, 0);
 	}

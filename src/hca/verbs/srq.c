@@ -326,6 +326,16 @@ static uint32_t srq_max_sge(struct srq *srq)
 	return max_sge;
 }
 
+/* Whether fewer receives are left than the armed limit: that disarms it, since there is one event
+ * for each arming. */
+static inline bool srq_limit_reached(struct srq *srq) REQUIRES(srq->lock)
+{
+	if (likely(!srq->limit || srq->rq.head - srq->rq.tail >= srq->limit))
+		return false;
+	srq->limit = 0;
+	return true;
+}
+
 static int srq_set_limit(struct srq *srq, uint32_t limit) REQUIRES(srq->lock)
 {
 	if (limit > srq->rq.max_wr) {
@@ -343,6 +353,7 @@ int srq_modify(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
 	struct context *context = context_of(ibv->context);
 	bool resizes = mask & IBV_SRQ_MAX_WR;
 	struct recv_queue ring = {0};
+	bool reached = false;
 	int err = 0;
 
 	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) ||
@@ -360,9 +371,13 @@ int srq_modify(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
 		err = srq_swap(srq, &ring);
 	if (!err && (mask & IBV_SRQ_LIMIT))
 		err = srq_set_limit(srq, attr->srq_limit);
+	if (!err && (mask & IBV_SRQ_LIMIT))
+		reached = srq_limit_reached(srq); /* at once, if so few are posted */
 	lock_give(&srq->lock);
 	books_leave(context->hca);
 	rq_free(&ring);
+	if (reached)
+		async_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
 	return err;
 }
 
@@ -465,9 +480,7 @@ static inline enum receive_fit srq_next(struct srq *srq, uint32_t length, struct
 		return RECEIVE_TOO_SHORT;
 	receive_copy(out, wqe);
 	srq->rq.tail++;
-	*event = srq->limit && srq->rq.head - srq->rq.tail < srq->limit;
-	if (*event)
-		srq->limit = 0; /* one event for each arming */
+	*event = srq_limit_reached(srq);
 	return RECEIVE_FITS;
 }
 
