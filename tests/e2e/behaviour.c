@@ -781,6 +781,57 @@ static void refused_by_failed_qp(struct rig *rig)
 	}
 }
 
+/* A request that the peer refuses: A waits for the refusal and then, by the QP of `flag`, writes a
+ * word that B waits for. */
+static void refused_then_told(struct end *end, struct end *flag, enum ibv_wr_opcode opcode)
+{
+	struct rig *rig = end->rig;
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+	uint64_t one = 1;
+
+	end_request(end, opcode, 1, 0, 8, 0, &wr, &sge);
+	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+		wr.wr.atomic.remote_addr += 1;
+	else if (opcode != IBV_WR_SEND)
+		wr.wr.rdma.rkey ^= BAD_KEY;
+	memcpy(flag->buf, &one, sizeof(one));
+	OK(rig, ibv_post_send(end->qp, &wr, &bad));
+	CHECK(rig, wc_wait(end, end->scq).status != IBV_WC_SUCCESS);
+	OK(rig, end_send(flag, IBV_WR_RDMA_WRITE, 2, 0, 8, 0));
+	wc_expect(flag, flag->scq, 2, IBV_WC_SUCCESS);
+}
+
+/* The same between processes: B learns that A has polled the refusal by memory, without a call. */
+static void refused_by_failed_peer(struct rig *rig)
+{
+	static const enum ibv_wr_opcode opcodes[] = {
+		IBV_WR_RDMA_WRITE,	     IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
+		IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_WRITE,	 IBV_WR_SEND};
+	enum { OPCODES = sizeof(opcodes) / sizeof(opcodes[0]), ROUNDS = 5 * OPCODES };
+	struct end end, flag;
+
+	for (unsigned int i = 0; i < ROUNDS; i++) {
+		end_pair(&end, rig, NULL);
+		end_pair(&flag, rig, NULL);
+		if (rig->role == RIG_B) {
+			memset(flag.buf, 0, 8);
+			OK(rig, end_recv(&end, RECEIVE, 0, 4)); /* too short for the SEND */
+		}
+		rig_sync(rig);
+		if (rig->role == RIG_A) {
+			refused_then_told(&end, &flag, opcodes[i % OPCODES]);
+		} else {
+			while (!*(volatile uint64_t *)flag.buf)
+				continue;
+			CHECK_EQ(rig, end_state(&end), IBV_QPS_ERR);
+		}
+		rig_sync(rig);
+		end_close(&flag);
+		end_close(&end);
+	}
+}
+
 /* Two faults at once: the key is checked before the alignment, the length before all, the local key
  * when the answer is there. */
 static void atomic_faults_at_once(struct rig *rig)
@@ -1123,6 +1174,7 @@ const struct rig_test behaviour_tests[] = {
 	{"key_without_rights", key_without_rights},
 	{"atomic_long_segment", atomic_long_segment},
 	{"refused_by_failed_qp", refused_by_failed_qp},
+	{"refused_by_failed_peer", refused_by_failed_peer},
 	{"atomic_faults_at_once", atomic_faults_at_once},
 	{"answer_without_place", answer_without_place},
 	{"read_meets_write", read_meets_write},

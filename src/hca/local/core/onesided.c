@@ -30,27 +30,22 @@ bool local_region_is_mapped(struct local_qp *lq, const struct send_wqe *wqe)
 static const char not_allowed[] =
 	"the peer's QP doesn't allow it (qp_access_flags, max_dest_rd_atomic)";
 
-/* Moves the peer's QP to the error state, because of an access that was refused. */
-static void tell_peer(struct local_qp *lq, enum ibv_event_type event)
+void local_tell_refused(struct local_qp *lq, enum ibv_wc_status status)
 {
-	struct ring_header h = {.imm = event};
+	struct ring_header h = {.imm = status == IBV_WC_REM_INV_REQ_ERR ? IBV_EVENT_QP_REQ_ERR
+									: IBV_EVENT_QP_ACCESS_ERR};
 
-	if (!local_reliable(lq))
-		return; /* unreliable: dropped without an error */
 	local_fill_record(lq, &h, REC_FATAL, 0, (uint8_t)lq->peer_epoch);
 	world_ring_control(lq, &h, NULL, 0);
 }
 
-/* Logs the refusal and tells the peer. If the peer's QP isn't set up for the operation it is an
- * invalid request, not an access error. */
+/* Logs the refusal. If the peer's QP isn't set up for the operation it is an invalid request, not
+ * an access error. */
 static enum ibv_wc_status refuse_onesided(struct local_qp *lq, const struct send_wqe *wqe,
 					  enum ibv_wc_status status, const char *why)
 {
 	world_log(lq, "remote access to 0x%llx, %u bytes, rkey 0x%x refused: %s",
 		  (unsigned long long)wqe->remote_addr, wqe->length, wqe->rkey, why);
-	if (!lq->self)
-		tell_peer(lq, status == IBV_WC_REM_INV_REQ_ERR ? IBV_EVENT_QP_REQ_ERR
-							       : IBV_EVENT_QP_ACCESS_ERR);
 	return status;
 }
 
@@ -140,7 +135,7 @@ check_grant(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length, ui
 	return unlikely(*why) ? IBV_WC_REM_ACCESS_ERR : status;
 }
 
-/* The same, and tells the peer if it is refused. */
+/* The same, and logs a refusal. */
 static inline __attribute__((always_inline)) enum ibv_wc_status
 ask_grant(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length, uint32_t access,
 	  struct mr_view *view)

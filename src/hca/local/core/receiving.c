@@ -25,11 +25,12 @@ enum local_outcome local_fail_receive(struct local_qp *lq, const struct recv_wqe
 	world_log(lq, "a message of %u bytes can't be received (%s; the receive has %u bytes)",
 		  h->length, wc_status_text(here), wqe->length);
 	local_complete_receive(lq, wqe, h, here);
-	if (local_reliable(lq))
-		local_send_nak(lq, h->msn, there);
-	else
+	if (local_reliable(lq)) {
+		local_fail_with_nak(lq, h->msn, there, -1);
+	} else {
 		local_owe_ack(lq);
-	world_fail(lq, -1);
+		world_fail(lq, -1);
+	}
 	return LOCAL_REQUEST_REFUSED;
 }
 

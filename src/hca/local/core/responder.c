@@ -38,6 +38,15 @@ void local_send_nak(struct local_qp *lq, uint32_t msn, enum ibv_wc_status status
 	local_answer(lq, REC_NAK, msn, status);
 }
 
+/* The QP fails, and then the peer gets the final answer to request `msn`: who has polled that finds
+ * the QP in ERR. */
+void local_fail_with_nak(struct local_qp *lq, uint32_t msn, enum ibv_wc_status status, int event)
+{
+	lq->responder = LOCAL_HALTED;
+	world_fail(lq, event);
+	local_send_nak(lq, msn, status);
+}
+
 /* Refuses request `msn`. An unreliable QP sends no answer, and the request counts as done. */
 enum local_outcome local_refuse_request(struct local_qp *lq, uint32_t msn,
 					enum ibv_wc_status status, int event)
@@ -45,8 +54,7 @@ enum local_outcome local_refuse_request(struct local_qp *lq, uint32_t msn,
 	world_log(lq, "request refused: %s", wc_status_text(status));
 	if (!local_reliable(lq))
 		return local_request_done(lq);
-	local_send_nak(lq, msn, status);
-	world_fail(lq, event);
+	local_fail_with_nak(lq, msn, status, event);
 	return LOCAL_REQUEST_REFUSED;
 }
 

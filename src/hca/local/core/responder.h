@@ -17,6 +17,8 @@ enum local_outcome {
 void local_answer(struct local_qp *lq, enum record_kind kind, uint32_t msn, uint32_t imm);
 /* Sends a NAK for request `msn`: no later request is ever executed. */
 void local_send_nak(struct local_qp *lq, uint32_t msn, enum ibv_wc_status status);
+/* The same after the QP has failed with `event` (negative: none). */
+void local_fail_with_nak(struct local_qp *lq, uint32_t msn, enum ibv_wc_status status, int event);
 /* Counts the oldest request as executed and owes its acknowledgement. LOCAL_REQUEST_DONE. */
 static inline enum local_outcome local_request_done(struct local_qp *lq)
 {

@@ -368,11 +368,18 @@ static bool goes_by_ring(struct local_qp *lq, const struct send_wqe *wqe)
 	       !(wqe->flags & SEND_BORROWED) && !local_region_is_mapped(lq, wqe);
 }
 
-/* Whether the peer of this process has to refuse the request, so that its QP fails first. */
-static bool peer_refuses(const struct local_qp *lq, enum ibv_wc_status status)
+/* Whether the peer has to refuse the request, so that its QP fails first. A peer that doesn't run
+ * can't, and is only told: a refusal doesn't wait for a stopped process, since an adapter wouldn't.
+ * Nor can that of an XRC initiator, whose target is served by several processes. */
+static bool peer_refuses(struct local_qp *lq, enum ibv_wc_status status)
 {
-	return lq->self && local_reliable(lq) &&
-	       (status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR);
+	if (!local_reliable(lq) ||
+	    (status != IBV_WC_REM_ACCESS_ERR && status != IBV_WC_REM_INV_REQ_ERR))
+		return false;
+	if (lq->self || (lq->type == IBV_QPT_RC && world_peer_runs(lq)))
+		return true;
+	local_tell_refused(lq, status);
+	return false;
 }
 
 /* Has the peer refuse the request with this status; its answer completes the request. */
