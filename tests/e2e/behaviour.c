@@ -832,6 +832,37 @@ static void refused_by_failed_peer(struct rig *rig)
 	}
 }
 
+/* A segment of an atomic that is shorter than its answer: ibv_post_send() makes it eight bytes
+ * long, which its region must have; the builder doesn't. */
+static void atomic_short_segment(struct rig *rig)
+{
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge, two[2];
+	struct end end;
+
+	end_pair(&end, rig, NULL);
+	memset(end.buf, rig->role == RIG_A ? 0xaa : 0x55, 64);
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		end_request(&end, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 0, 4, 0, &wr, &sge);
+		OK(rig, ibv_post_send(end.qp, &wr, &bad));
+		CHECK_EQ(rig, wc_expect(&end, end.scq, 1, IBV_WC_SUCCESS).byte_len, 8);
+		two[0] = (struct ibv_sge){sge.addr + 24, 0, BAD_KEY};
+		two[1] = (struct ibv_sge){sge.addr + 16, 3, sge.lkey};
+		wr.sg_list = two;
+		wr.num_sge = 2;
+		OK(rig, ibv_post_send(end.qp, &wr, &bad));
+		wc_expect(&end, end.scq, 1, IBV_WC_SUCCESS);
+		for (int i = 0; i < 32; i++)
+			CHECK_EQ(rig, (uint8_t)end.buf[i], i % 16 < 8 ? 0x55 : 0xaa);
+		two[1].addr = (uintptr_t)end.mr->addr + end.mr->length - 4;
+		OK(rig, ibv_post_send(end.qp, &wr, &bad));
+		wc_expect(&end, end.scq, 1, IBV_WC_LOC_PROT_ERR);
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
 /* Two faults at once: the key is checked before the alignment, the length before all, the local key
  * when the answer is there. */
 static void atomic_faults_at_once(struct rig *rig)
@@ -846,8 +877,10 @@ static void atomic_faults_at_once(struct rig *rig)
 		{0, 4, 8, 0, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR},
 		{0, 65532, 8, 0, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR},
 		{0, 4, 16, 0, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR},
-		{0, 4, 4, 0, IBV_WC_LOC_LEN_ERR, -1},
-		{BAD_KEY, 4, 7, BAD_KEY, IBV_WC_LOC_LEN_ERR, -1},
+		{0, 4, 0, 0, IBV_WC_LOC_LEN_ERR, -1},
+		{BAD_KEY, 4, 0, BAD_KEY, IBV_WC_LOC_LEN_ERR, -1},
+		{0, 4, 4, 0, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR},
+		{BAD_KEY, 4, 7, BAD_KEY, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR},
 		{BAD_KEY, 4, 8, BAD_KEY, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR},
 		{0, 4, 8, BAD_KEY, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR},
 	};
@@ -1177,6 +1210,7 @@ const struct rig_test behaviour_tests[] = {
 	{"refused_by_failed_peer", refused_by_failed_peer},
 	{"atomic_faults_at_once", atomic_faults_at_once},
 	{"answer_without_place", answer_without_place},
+	{"atomic_short_segment", atomic_short_segment},
 	{"read_meets_write", read_meets_write},
 	{"posting_in_states", posting_in_states},
 	{"posting_before_rts", posting_before_rts},

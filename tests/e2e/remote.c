@@ -361,7 +361,7 @@ static void spoil_length(const struct end *end, struct ibv_send_wr *wr, struct i
 			 uint32_t other)
 {
 	(void)end, (void)wr, (void)other;
-	sge->length = 4;
+	sge->length = 0;
 }
 
 static void atomic_length(struct rig *rig)

@@ -298,6 +298,23 @@ void sq_trim(struct send_wqe *wqe, uint32_t bytes)
 	wqe->length = bytes;
 }
 
+/* An atomic's answer has eight bytes, however many its segments have: as by mlx5's driver, a
+ * shorter segment is made that long (docs/behaviour.md). */
+static void fit_answer(struct send_wqe *wqe)
+{
+	if (wqe->length >= 8) {
+		sq_trim(wqe, 8);
+		return;
+	}
+	const struct ibv_sge *first = wqe->sge;
+
+	while (!first->length)
+		first++;
+	wqe->sge[0] = *first;
+	wqe->sge[0].length = wqe->length = 8;
+	wqe->num_sge = 1;
+}
+
 /*
  * With SEND_DIRECT inline data beyond max_inline_data is accepted if the request is executed before
  * the call returns: no request is in its way, and the carrier copies straight to the peer. So
@@ -466,8 +483,8 @@ sq_fill(struct qp *qp, const struct ibv_send_wr *wr, enum ibv_mw_type type) REQU
 	}
 	int err = fill_segments(qp, wqe, wr->sg_list, wr->num_sge);
 
-	if (unlikely(BIT(wr->opcode) & ANY_ATOMIC) && wqe->length > 8)
-		sq_trim(wqe, 8);
+	if (unlikely(BIT(wr->opcode) & ANY_ATOMIC) && wqe->length)
+		fit_answer(wqe);
 	return err;
 }
 
