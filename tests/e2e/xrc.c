@@ -766,6 +766,31 @@ static void xrc_wrong_objects(struct rig *rig)
 	xrc_close(&end);
 }
 
+/* An initiator has no receive queue: what is asked for one is ignored, whatever it is. */
+static void xrc_ignores_receive_caps(struct rig *rig)
+{
+	struct xrc_end end;
+
+	xrc_open(&end, rig, NULL);
+	struct ibv_qp_init_attr_ex attr = {
+		.qp_type = IBV_QPT_XRC_SEND,
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = end.pd,
+		.send_cq = end.scq,
+		.cap = {.max_send_wr = 8,
+			.max_recv_wr = UINT32_MAX,
+			.max_send_sge = 1,
+			.max_recv_sge = UINT32_MAX},
+	};
+	struct ibv_qp *qp = ibv_create_qp_ex(rig->ctx, &attr);
+
+	CHECK(rig, qp);
+	CHECK_EQ(rig, attr.cap.max_recv_wr, 0);
+	CHECK_EQ(rig, attr.cap.max_recv_sge, 0);
+	OK(rig, ibv_destroy_qp(qp));
+	xrc_close(&end);
+}
+
 static void xrc_wrong_opens(struct rig *rig)
 {
 	struct xrc_end end, other;
@@ -818,6 +843,7 @@ const struct rig_test xrc_tests[] = {
 	{"xrc_again", xrc_again},
 	{"xrc_wrong_domains", xrc_wrong_domains},
 	{"xrc_wrong_objects", xrc_wrong_objects},
+	{"xrc_ignores_receive_caps", xrc_ignores_receive_caps},
 	{"xrc_wrong_opens", xrc_wrong_opens},
 	{0},
 };
