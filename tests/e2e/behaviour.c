@@ -783,7 +783,7 @@ static void refused_by_failed_qp(struct rig *rig)
 
 /* A request that the peer refuses: A waits for the refusal and then, by the QP of `flag`, writes a
  * word that B waits for. */
-static void refused_then_told(struct end *end, struct end *flag, enum ibv_wr_opcode opcode)
+static void refused_then_flagged(struct end *end, struct end *flag, enum ibv_wr_opcode opcode)
 {
 	struct rig *rig = end->rig;
 	struct ibv_send_wr wr, *bad;
@@ -820,7 +820,7 @@ static void refused_by_failed_peer(struct rig *rig)
 		}
 		rig_sync(rig);
 		if (rig->role == RIG_A) {
-			refused_then_told(&end, &flag, opcodes[i % OPCODES]);
+			refused_then_flagged(&end, &flag, opcodes[i % OPCODES]);
 		} else {
 			while (!*(volatile uint64_t *)flag.buf)
 				continue;

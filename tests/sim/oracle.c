@@ -170,7 +170,7 @@ enum ibv_wc_status work_status(const struct work *w)
 	case WRONG_SRQ:
 		return IBV_WC_REM_ACCESS_ERR;
 	case WRONG_INVALIDATE:
-		return IBV_WC_RETRY_EXC_ERR; /* class J: the responder says nothing */
+		return IBV_WC_RETRY_EXC_ERR; /* class J: the responder doesn't answer */
 	case WRONG_ALIGN:
 	case WRONG_LENGTH:
 		return IBV_WC_REM_INV_REQ_ERR;

@@ -30,7 +30,7 @@ bool local_region_is_mapped(struct local_qp *lq, const struct send_wqe *wqe)
 static const char not_allowed[] =
 	"the peer's QP doesn't allow it (qp_access_flags, max_dest_rd_atomic)";
 
-void local_tell_refused(struct local_qp *lq, enum ibv_wc_status status)
+void local_report_refused(struct local_qp *lq, enum ibv_wc_status status)
 {
 	struct ring_header h = {.imm = status == IBV_WC_REM_INV_REQ_ERR ? IBV_EVENT_QP_REQ_ERR
 									: IBV_EVENT_QP_ACCESS_ERR};

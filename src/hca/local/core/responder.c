@@ -38,8 +38,8 @@ void local_send_nak(struct local_qp *lq, uint32_t msn, enum ibv_wc_status status
 	local_answer(lq, REC_NAK, msn, status);
 }
 
-/* The QP fails, and then the peer gets the final answer to request `msn`: who has polled that finds
- * the QP in ERR. */
+/* The QP fails, and only then the peer gets the final answer to request `msn`: when the peer's
+ * program has polled it, this QP is in ERR. */
 void local_fail_with_nak(struct local_qp *lq, uint32_t msn, enum ibv_wc_status status, int event)
 {
 	lq->responder = LOCAL_HALTED;

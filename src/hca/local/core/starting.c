@@ -369,8 +369,8 @@ static bool goes_by_ring(struct local_qp *lq, const struct send_wqe *wqe)
 }
 
 /* Whether the peer has to refuse the request, so that its QP fails first. A peer that doesn't run
- * can't, and is only told: a refusal doesn't wait for a stopped process, since an adapter wouldn't.
- * Nor can that of an XRC initiator, whose target is served by several processes. */
+ * can't, and only gets a record: a refusal doesn't wait for a stopped process, since an adapter
+ * wouldn't. Nor can that of an XRC initiator, whose target is served by several processes. */
 static bool peer_refuses(struct local_qp *lq, enum ibv_wc_status status)
 {
 	if (!local_reliable(lq) ||
@@ -378,7 +378,7 @@ static bool peer_refuses(struct local_qp *lq, enum ibv_wc_status status)
 		return false;
 	if (lq->self || (lq->type == IBV_QPT_RC && world_peer_runs(lq)))
 		return true;
-	local_tell_refused(lq, status);
+	local_report_refused(lq, status);
 	return false;
 }
 

@@ -55,7 +55,7 @@ void local_lose_stream(struct local_qp *lq);
 /* Whether the region that the request names is mapped here (a guess: it may just have ended). */
 bool local_region_is_mapped(struct local_qp *lq, const struct send_wqe *wqe);
 /* Has the peer's QP fail: this side has refused a request for it with this status. */
-void local_tell_refused(struct local_qp *lq, enum ibv_wc_status status);
+void local_report_refused(struct local_qp *lq, enum ibv_wc_status status);
 /* Whether the WRITE would be granted; no side effects. */
 bool local_may_write(struct local_qp *lq, const struct send_wqe *wqe);
 /* Execute the request. The status of its completion, or LOCAL_ASK_PEER. */
