@@ -165,10 +165,14 @@ static int refuse_packet(struct conn *conn, int err, bool is_stuck)
 		 "(or than this daemon may have, or takes while it closes those of user %u)",
 		 conn->pid, PROTO_MAX_MESSAGE, PROTO_MAX_FDS, conn->user->uid);
 	reply_error(&reply, err == -EMFILE ? -EMFILE : -EINVAL);
+	/* The packet stays in the socket, so the answer is the last: the client's next request must
+	 * fail, not wait. A close now would keep the client from reading the answer (ECONNRESET).
+	 */
+	if (is_stuck)
+		shutdown(conn->watch.fd, SHUT_RD);
 	err = conn_send_reply(conn, &reply);
 	if (!is_stuck)
 		return err;
-	/* The packet stays in the socket, so the answer is the last. The client hangs up. */
 	conn->watch.ready = conn_on_hangup;
 	loop_change(&conn->server->loop, &conn->watch, 0);
 	return err == -EAGAIN ? -EPIPE : err;

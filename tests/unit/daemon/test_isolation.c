@@ -557,22 +557,66 @@ static void random_packets(void **state)
 	raw_detach(&p);
 }
 
+static const struct ib_uverbs_cmd_hdr list_request = {
+	.command = PROTO_LIST_DEVICES, .in_words = 2, .out_words = 1024};
+
+/* Sends `count` descriptors. While the daemon's thread closes earlier ones, the daemon may have no
+ * room for these: then the answer is -EMFILE and the connection's last, and a new connection may
+ * find no room either. Returns the connection. */
+static int send_unwanted(int fd, const int *fds, unsigned int count)
+{
+	for (;;) {
+		int err = raw_send(fd, &list_request, sizeof(list_request), fds, count);
+
+		if (!err)
+			err = raw_receive(fd, NULL, 0, NULL);
+		if (err == -EMFILE || (err == -EINVAL && count <= PROTO_MAX_FDS))
+			return fd;
+		assert_int_equal(err, -EPIPE);
+		close(fd);
+		fd = raw_connect(&server);
+	}
+}
+
 static void descriptors_nobody_asked_for(void **state)
 {
-	const struct ib_uverbs_cmd_hdr list = {
-		.command = PROTO_LIST_DEVICES, .in_words = 2, .out_words = 1024};
-	int fds[60], fd = raw_connect(&server);
+	/* Not `fd`: packets that stay in the socket would keep its other end open. */
+	int fds[60], fd = raw_connect(&server), null = open("/dev/null", O_RDWR);
 
 	(void)state;
 	for (int i = 0; i < 60; i++)
-		fds[i] = fd;
-	for (int round = 0; round < 200; round++) {
-		for (unsigned int count = 1; count <= 60; count += 7) {
-			assert_int_equal(raw_send(fd, &list, sizeof(list), fds, count), 0);
-			assert_int_equal(raw_receive(fd, NULL, 0, NULL),
-					 count <= PROTO_MAX_FDS ? -EINVAL : -EMFILE);
-		}
-	}
+		fds[i] = null;
+	for (int round = 0; round < 200; round++)
+		for (unsigned int count = 1; count <= 60; count += 7)
+			fd = send_unwanted(fd, fds, count);
+	close(null);
+	close(fd);
+	raw_expect_fds_equal(&server, fds_before);
+	fd = raw_connect(&server);
+	assert_true(list_works(fd));
+	close(fd);
+}
+
+/* A request whose descriptors the daemon has no room for stays in its socket. The client gets an
+ * answer, and then the end: its next request must not wait for ever. */
+static void descriptors_without_room(void **state)
+{
+	int fd = raw_connect(&server), null = open("/dev/null", O_RDWR);
+	const int fds[] = {null, null, null, null};
+	struct rlimit room, full;
+
+	(void)state;
+	assert_true(list_works(fd)); /* no accept() comes after it */
+	assert_int_equal(prlimit(server.pid, RLIMIT_NOFILE, NULL, &room), 0);
+	full = (struct rlimit){.rlim_cur = 3, .rlim_max = room.rlim_max};
+	assert_int_equal(prlimit(server.pid, RLIMIT_NOFILE, &full, NULL), 0);
+	assert_int_equal(raw_send(fd, &list_request, sizeof(list_request), fds, 4), 0);
+	assert_int_equal(raw_receive(fd, NULL, 0, NULL), -EMFILE);
+	assert_int_equal(raw_send(fd, &list_request, sizeof(list_request), NULL, 0), -EPIPE);
+	close(null);
+	close(fd);
+	assert_int_equal(prlimit(server.pid, RLIMIT_NOFILE, &room, NULL), 0);
+	fd = raw_connect(&server);
 	assert_true(list_works(fd));
 	close(fd);
 }
@@ -750,6 +794,7 @@ int main(void)
 		TEST(packets_of_any_size),
 		TEST(random_packets),
 		TEST(descriptors_nobody_asked_for),
+		TEST(descriptors_without_room),
 		TEST(a_client_that_never_reads),
 		TEST(too_many_contexts),
 		TEST(control_nonsense),
