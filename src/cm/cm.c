@@ -120,7 +120,7 @@ void endpoint_set_peer(struct cm *cm, struct cm_endpoint *e, uint32_t remote_id,
 
 int cm_init(struct cm *cm, const struct cm_config *config, const struct cm_ops *ops, void *arg)
 {
-	*cm = (struct cm){.config = *config, .ops = ops, .arg = arg};
+	*cm = (struct cm){.config = *config, .ops = ops, .arg = arg, .last_id = CM_IDS_START};
 	int err = index_init(&cm->by_id);
 
 	if (!err)
@@ -179,6 +179,7 @@ struct cm_endpoint *cm_open(struct cm *cm, void *owner)
 		return NULL;
 	}
 	e->owner = owner;
+	e->loads = CM_LOADS_START;
 	e->local_id = next_id(cm);
 	e->transaction = e->local_id;
 	index_add(&cm->by_id, &e->by_id, e->local_id);
@@ -524,6 +525,7 @@ int cm_load_alternate(struct cm *cm, struct cm_endpoint *e, const struct cm_mad_
 
 	if (e->state != CM_ESTABLISHED || e->passive || e->lap != CM_LAP_NONE || !e->path.node)
 		return -EINVAL;
+	e->has_loaded = true;
 	/* Not that of the last one, to which an answer may still come. */
 	mad.transaction = e->load_transaction = e->local_id + ++e->loads;
 	mad.qpn = e->qp.remote_qpn;

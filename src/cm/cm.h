@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/counter.h"
 #include "cm/deadlines.h"
 #include "cm/index.h"
 #include "cm/mad.h"
@@ -103,9 +104,13 @@ struct cm_qp {
 	uint8_t traffic_class, hop_limit;
 };
 
+/* The first counts (base/counter.h): of a connection's LAPs, and of the numbers given out. */
+#define CM_LOADS_START COUNTER_START(2)
+#define CM_IDS_START COUNTER_START(4)
+
 /*
  * A connection, or a SIDR request. `lap` is a state within CM_ESTABLISHED. No lock guards these
- * fields: the owner serialises access to a struct cm. Four facts beside the state, each valid in
+ * fields: the owner serialises access to a struct cm. Five facts beside the state, each valid in
  * several states:
  *   passive       set by the REQ or SIDR_REQ that made the endpoint; never cleared
  *   closed        set by cm_close(), and when no owner took a request: no more events, and the
@@ -113,18 +118,19 @@ struct cm_qp {
  *   disconnected  set by endpoint_disconnected(), which so reports the event once; cleared by
  *                 cm_connect(), which begins another connection
  *   has_alternate set by cm_set_alternate(); cleared by cm_connect()
+ *   has_loaded    set when a LAP is sent or taken; never cleared
  */
 struct cm_endpoint {
 	void *owner; /* for the owner's use */
 	enum cm_state state;
 	enum cm_lap lap;
-	bool passive, closed, disconnected, has_alternate;
+	bool passive, closed, disconnected, has_alternate, has_loaded;
 	struct cm_path path;
 	struct cm_path alternate; /* has_alternate: the queue pair may migrate to it, or came */
 	uint32_t local_id, remote_id;
 	uint64_t remote_guid, service_id, transaction;
-	uint64_t load_transaction; /* of the last LAP that was sent or taken */
-	uint32_t loads;		   /* LAPs that were sent, without repeats, or taken */
+	uint64_t load_transaction; /* has_loaded: of the last LAP that was sent or taken */
+	uint32_t loads;		   /* from CM_LOADS_START: LAPs that were sent, without repeats */
 	struct cm_qp qp;
 	uint32_t timeout_ms;
 	uint8_t max_retries, retries_left;
@@ -179,7 +185,7 @@ struct cm {
 	struct index by_id, by_peer, by_qpn;
 	struct deadlines deadlines;
 	uint32_t endpoints, orphans;
-	uint32_t last_id;
+	uint32_t last_id;	 /* from CM_IDS_START */
 	uint64_t answered_until; /* ms: the peer of the last final answer may repeat until then */
 	struct cm_counters counters;
 };

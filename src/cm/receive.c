@@ -355,7 +355,7 @@ static bool is_old_load(const struct cm_endpoint *e, const struct cm_mad *mad)
 	enum { OLD_LOADS = 256 }; /* a peer that draws its transactions hardly meets one of these */
 	uint32_t behind = (uint32_t)e->load_transaction - (uint32_t)mad->transaction;
 
-	return e->loads && behind && behind <= OLD_LOADS;
+	return e->has_loaded && behind && behind <= OLD_LOADS;
 }
 
 /*
@@ -393,7 +393,7 @@ static void on_load(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *m
 		return;
 	}
 	e->load_transaction = mad->transaction;
-	e->loads++;
+	e->has_loaded = true;
 	e->lap = CM_LAP_RCVD;
 	endpoint_event(cm, e, CM_EVENT_LOAD, 0, mad);
 }

@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "client/call.h"
+#include "counters.h"
 #include "daemon/cm/cm_service.h"
 #include "daemon/core/conn.h"
 #include "fuzz_server.h"
@@ -384,6 +385,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static bool ready;
 	struct input in = {data, data + size};
 
+	counters_draw(data, size);
 	if (!ready)
 		once();
 	ready = true;

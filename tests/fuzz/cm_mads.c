@@ -12,6 +12,7 @@
 
 #include "base/list.h"
 #include "cm/cm.h"
+#include "counters.h"
 #include "input.h"
 
 enum { ENDPOINTS = 8, ANSWERS_MAX = 2 };
@@ -254,6 +255,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const struct cm_config config = {CM_CONFIG_DEFAULT, .guid = 1, .seed = 2};
 	struct input in = {data, data + size};
 
+	counters_draw(data, size);
 	now = 1000;
 	refuses = false;
 	memset(owners, 0, sizeof(owners));

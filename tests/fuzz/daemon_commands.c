@@ -9,6 +9,7 @@
  * user or descriptor, and no memory (LeakSanitizer).
  */
 #include "commands.h"
+#include "counters.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -329,6 +330,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct input in = {data, data + size};
 	int restarts = 0;
 
+	counters_draw(data, size);
 	if (!table)
 		once();
 	server_check_begin();

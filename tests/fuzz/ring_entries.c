@@ -3,6 +3,7 @@
  * Fuzz target: a peer that writes what it likes into the memory of a link, and now and then
  * something that makes sense, while the other side works. See victim.h for what must hold.
  */
+#include "counters.h"
 #include "victim.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -15,6 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	};
 	struct input in = {data, data + size};
 
+	counters_draw(data, size);
 	victim_open(&in);
 	victim_play(&in, actions, sizeof(actions) / sizeof(actions[0]));
 	victim_close();

@@ -3,6 +3,7 @@
  * Fuzz target: a peer whose published table says anything: QPs, regions, hazards, header. The other
  * side looks it up for its one-sided operations, its connections, and when it deregisters.
  */
+#include "counters.h"
 #include "victim.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -15,6 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	};
 	struct input in = {data, data + size};
 
+	counters_draw(data, size);
 	victim_open(&in);
 	victim_play(&in, actions, sizeof(actions) / sizeof(actions[0]));
 	victim_close();

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "counters.h"
 #include "input.h"
 
 enum {
@@ -460,6 +461,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct fuzz f = {.in = {data, data + size}, .now = 1000000};
 	bool is_uc = input_u8(&f.in) % 8 == 0;
 
+	counters_draw(data, size);
 	f.tp = malloc(tp_size());
 	f.memory = calloc(1, MEMORY);
 	f.early = malloc(TP_EARLY_BYTES);
