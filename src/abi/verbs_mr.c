@@ -90,7 +90,7 @@ static int mr_check_arguments(const void *addr, size_t length, uint64_t iova, un
 	return 0;
 }
 
-/* Whether the daemon counts what this process pins: it doesn't for who may lock any amount, in the
+/* Whether the daemon counts what this process pins: it doesn't where it may lock any amount, in the
  * host's user namespace. */
 static bool memlock_counts(void)
 {

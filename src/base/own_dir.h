@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A directory that the programs of one user share, in a directory that all users may write to
- * (/tmp). They find it by its name, which other users know, too: whoever is first has the name. So
- * where the name belongs to another user, the programs use a directory of theirs whose name begins
- * with it, and ends with when it was made; of several the oldest. Programs that make the first ones
- * in the same microseconds may use different ones.
+ * (/tmp). They find it by its name, which other users can compute, too: the first to make it has
+ * the name. So where the name belongs to another user, the programs use a directory of theirs whose
+ * name begins with it, and ends with when it was made; of several the oldest. Programs that make
+ * the first ones in the same microseconds may use different ones.
  */
 #ifndef VERBENA_BASE_OWN_DIR_H
 #define VERBENA_BASE_OWN_DIR_H

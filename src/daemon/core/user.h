@@ -15,7 +15,7 @@
 
 /*
  * What all users' programs take from one pool of the host. The rule of shares, the same for all: a
- * user may have no more than half of what the others leave, so that whoever comes next gets some.
+ * user may have no more than half of what the others leave, so that the next user gets some.
  * Root and the daemon's own user aren't limited by it, only by the pool. docs/trust.md has the
  * table of all limits, and a test compares it with these.
  */
