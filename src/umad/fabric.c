@@ -13,6 +13,7 @@
 #include "umad/fabric.h"
 
 #include "base/env.h"
+#include "base/fork.h"
 #include "base/mutex.h"
 #include "base/sys.h"
 #include "client/call.h"
@@ -607,6 +608,7 @@ static bool port_has_ended(int fd)
 }
 
 static struct mutex return_lock = MUTEX_INITIALIZER(RANK_UMAD_RETURN);
+FORK_KEEP(return_lock);
 
 /* The new connection takes the descriptor of the old one, so the program, and threads that wait,
  * go on with it. */

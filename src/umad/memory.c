@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fork.h"
 #include "base/list.h"
 #include "base/mutex.h"
 
@@ -67,8 +68,23 @@ static void memory_free(int fd) REQUIRES(memory_lock)
 	while ((waiting = waiting_first(memory)))
 		waiting_forget(memory, waiting);
 	memories[fd] = NULL;
+	FORK_POINT();
 	free(memory);
 }
+
+/* The requests that waited are the parent's. Their list may be in the middle of a change. */
+static void memories_mend(void)
+{
+	mutex_take(&memory_lock);
+	for (int fd = 0; fd < MEMORY_PORTS; fd++) {
+		if (!memories[fd])
+			continue;
+		list_init(&memories[fd]->waiting);
+		memories[fd]->waiting_count = 0;
+	}
+	mutex_give(&memory_lock);
+}
+FORK_MEND(memory_lock, memories_mend);
 
 int memory_open(int fd, int number)
 {
@@ -82,6 +98,7 @@ int memory_open(int fd, int number)
 	list_init(&memory->waiting);
 	mutex_take(&memory_lock);
 	memory_free(fd);
+	FORK_POINT();
 	memories[fd] = memory;
 	mutex_give(&memory_lock);
 	return 0;
