@@ -17,7 +17,7 @@ add_executable(fork_anywhere fork_anywhere.c)
 target_link_libraries(fork_anywhere PRIVATE ibverbs Threads::Threads)
 set_target_properties(fork_anywhere PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
-foreach(where handlers signals)
+foreach(where handlers signals programs)
 	verbena_script_test(e2e.fork_in_${where} TIMEOUT 300 LABELS e2e
 		COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:fork_anywhere> ${where})
 endforeach()

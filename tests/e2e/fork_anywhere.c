@@ -4,23 +4,30 @@
  *
  *   handlers  The program's handlers of pthread_atfork() take a lock under which other threads are
  *             in verbs calls, and call verbs themselves.
- *   signals   A signal handler forks at many instructions of each verbs call: the calling thread is
- *             stepped by the processor's trap flag. The child destroys objects of its
+ *   signals   A signal handler makes a child at many instructions of each verbs call: the calling
+ *             thread is stepped by the processor's trap flag. The children take turns: by fork(),
+ *             by vfork() and execve(), by posix_spawn(), by clone() as vfork() does it, and by the
+ *             system call as fork() does it. The child of fork() destroys objects of its
  *             parent and opens a device, which the child of such a fork has no right to: it stands
  *             for the child of another thread, for which the data is the same.
+ *   programs  The same children, and system(), of threads beside threads in verbs calls; they do
+ *             what a child for which no handler runs may do: execve() and _exit().
  *
  * Each ends by SIGALRM if it hangs.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -173,6 +180,70 @@ static void names_are_told(void)
 	      ibv_rate_to_mult(IBV_RATE_10_GBPS) == 4);
 }
 
+/* ------------------------------------------------------------------ ways to make a child */
+
+static char *const no_words[] = {(char *)"true", NULL};
+
+static pid_t child_by_vfork(void)
+{
+	pid_t pid = vfork();
+
+	if (!pid) {
+		execv("/bin/true", no_words);
+		_exit(127);
+	}
+	return pid;
+}
+
+static pid_t child_by_spawn(void)
+{
+	pid_t pid;
+
+	return posix_spawn(&pid, "/bin/true", NULL, NULL, no_words, environ) ? -1 : pid;
+}
+
+static int becomes_true(void *nothing)
+{
+	(void)nothing;
+	execv("/bin/true", no_words);
+	_exit(127);
+}
+
+static pid_t child_by_clone(void)
+{
+	_Alignas(16) char stack[16384];
+
+	return clone(becomes_true, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+}
+
+static pid_t child_by_clone_of_memory(void)
+{
+	pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+
+	if (!pid)
+		becomes_true(NULL);
+	return pid;
+}
+
+static pid_t child_by_system(void)
+{
+	CHECK(system("exit 7") == 7 << 8);
+	return 0; /* it has ended */
+}
+
+/* Those that a signal handler may use come first; system() isn't async-signal-safe. */
+static pid_t (*const ways[])(void) = {child_by_vfork, child_by_spawn, child_by_clone,
+				      child_by_clone_of_memory, child_by_system};
+enum { WAYS = sizeof(ways) / sizeof(ways[0]), WAYS_IN_HANDLERS = WAYS - 1 };
+
+static void child_by(unsigned int way)
+{
+	pid_t pid = ways[way]();
+
+	if (pid)
+		child_end_is_good(pid);
+}
+
 /* ------------------------------------------------------------------ signals */
 
 #ifdef __x86_64__
@@ -198,12 +269,10 @@ static void on_step(int number, siginfo_t *info, void *where)
 		raise(SIGUSR1);
 }
 
-static void on_signal(int number)
+static void on_signal_fork(void)
 {
-	int error = errno;
 	pid_t pid = fork();
 
-	(void)number;
 	if (!pid) {
 		stepping = false;
 		alarm(CHILD_HANGS_AFTER_S);
@@ -213,6 +282,18 @@ static void on_signal(int number)
 		_exit(0);
 	}
 	child_end_is_good(pid);
+}
+
+/* fork() and one of the other ways in turn. */
+static void on_signal(int number)
+{
+	int error = errno;
+
+	(void)number;
+	if (forks % 2 == 0)
+		on_signal_fork();
+	else
+		child_by(forks / 2 % WAYS_IN_HANDLERS);
 	names_are_told();
 	forks++;
 	errno = error;
@@ -333,6 +414,21 @@ static void test_handlers(void)
 		pthread_join(threads[i], NULL);
 }
 
+static void test_programs(void)
+{
+	pthread_t threads[CALLS];
+
+	for (uintptr_t i = 0; i < CALLS; i++)
+		CHECK(!pthread_create(&threads[i], NULL, works, (void *)i));
+	for (unsigned int i = 0; i < 50 * WAYS; i++)
+		child_by(i % WAYS);
+	atomic_store(&over, true);
+	for (int i = 0; i < CALLS; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < CALLS; i++)
+		calls[i].call();
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -345,6 +441,8 @@ int main(int argc, char **argv)
 		test_handlers();
 	else if (!strcmp(what, "signals"))
 		test_signals();
+	else if (!strcmp(what, "programs"))
+		test_programs();
 	else
 		return 2;
 	printf("%s: ok\n", what);
