@@ -143,7 +143,9 @@ static int qp_again(struct daemon_conn *conn, struct list *held)
 
 	if (qp->target)
 		return target_again(conn, qp);
-	struct ib_uverbs_create_qp cmd = qp_create_command(qp);
+	struct ib_uverbs_create_qp cmd;
+
+	qp_create_command(qp, &cmd);
 	int err = daemon_create_qp(conn, &cmd, &resp);
 
 	return err ? err : mcast_again(conn, qp);

@@ -329,9 +329,10 @@ static void qp_free(struct qp *qp)
 	free(qp);
 }
 
-struct ib_uverbs_create_qp qp_create_command(const struct qp *qp)
+/* Not a result: the structure ends in an array, which GCC's ABI notes are about. */
+void qp_create_command(const struct qp *qp, struct ib_uverbs_create_qp *cmd)
 {
-	return (struct ib_uverbs_create_qp){
+	*cmd = (struct ib_uverbs_create_qp){
 		.user_handle = (uintptr_t)qp,
 		.pd_handle = pd_of(qp->ibv.pd)->handle,
 		.send_cq_handle = qp->send_cq->handle,
@@ -382,9 +383,10 @@ static int create_with_cqs(struct qp *qp, const struct ib_uverbs_create_qp *alon
 
 static int register_qp(struct qp *qp)
 {
-	struct ib_uverbs_create_qp cmd = qp_create_command(qp);
+	struct ib_uverbs_create_qp cmd;
 	struct ib_uverbs_create_qp_resp resp;
 
+	qp_create_command(qp, &cmd);
 	books_enter(qp->hca);
 	bool alone = qp->send_cq->registered && (!qp->recv_cq || qp->recv_cq->registered);
 	int err = alone ? daemon_create_qp(&qp->context->conn, &cmd, &resp)

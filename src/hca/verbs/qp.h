@@ -213,7 +213,7 @@ int sq_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 int rq_post(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
 /* The command by which the daemon makes this QP. */
-struct ib_uverbs_create_qp qp_create_command(const struct qp *qp);
+void qp_create_command(const struct qp *qp, struct ib_uverbs_create_qp *cmd);
 
 /* ---- states (qp_state.c): the table of the specification, 10.3 and 11.2.5.2 */
 /* Whether `mask` may take a QP of `type` from `from` to `to`: 0 or EINVAL (and why, in the log). */
