@@ -117,7 +117,7 @@ static void lot_free(size_t kind, void *at)
 }
 
 /* The large kind of at least `bytes`, which differ from its size by less than `slack`; else 0. */
-static size_t kind_large(size_t bytes, size_t slack)
+static size_t spare_kind_large(size_t bytes, size_t slack)
 {
 	for (size_t kind = SMALL_KINDS; kind < KINDS; kind++)
 		if (bytes - kind_bytes(kind) < slack)
@@ -126,21 +126,21 @@ static size_t kind_large(size_t bytes, size_t slack)
 }
 
 /* The kind whose blocks have room for `size` bytes; 0: there are no spares of that size. */
-static size_t kind_for(size_t size)
+static size_t spare_kind_for(size_t size)
 {
 	size_t kind = (size + STEP - 1) / STEP;
 
 	if (!are_kept)
 		return 0;
-	return is_small(kind) ? kind : kind_large(size, 1);
+	return is_small(kind) ? kind : spare_kind_large(size, 1);
 }
 
 /* The kind that a block is a spare of; 0: of none. */
-static size_t kind_of(void *at)
+static size_t spare_kind_of(void *at)
 {
 	size_t bytes = are_kept ? malloc_usable_size(at) : 0;
 
-	return is_small(bytes / STEP) ? bytes / STEP : kind_large(bytes, STEP);
+	return is_small(bytes / STEP) ? bytes / STEP : spare_kind_large(bytes, STEP);
 }
 
 static void *base_of(const char *function)
@@ -168,7 +168,7 @@ __attribute__((constructor)) static void spares_begin(void)
 void heap_free(void *at)
 {
 	sigset_t old;
-	size_t kind = at ? kind_of(at) : 0;
+	size_t kind = at ? spare_kind_of(at) : 0;
 
 	if (!at)
 		return;
@@ -186,7 +186,7 @@ void heap_free(void *at)
 
 void *heap_malloc(size_t size)
 {
-	size_t kind = kind_for(size);
+	size_t kind = spare_kind_for(size);
 
 	if (kind) {
 		void *at = spare_take(kind);
@@ -200,7 +200,7 @@ void *heap_calloc(size_t count, size_t size)
 {
 	size_t bytes;
 
-	if (!__builtin_mul_overflow(count, size, &bytes) && kind_for(bytes)) {
+	if (!__builtin_mul_overflow(count, size, &bytes) && spare_kind_for(bytes)) {
 		void *at = heap_malloc(bytes);
 
 		return at ? memset(at, 0, bytes) : NULL;
