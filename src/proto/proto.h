@@ -136,6 +136,9 @@ enum proto_attach_flag {
 	PROTO_ATTACH_RETURN = 2, /* -ESTALE: the daemon doesn't know the process */
 	/* The slot's UDP socket takes what this host sends, too (PROTO_SOURCE). */
 	PROTO_ATTACH_LOOPS = 4,
+	/* With PROTO_ATTACH_RETURN: the process has no UDP socket, since no daemon before had one
+	 * for it. So it gets one as a new process does: no other process has it. */
+	PROTO_ATTACH_NO_WIRE = 8,
 };
 
 /*

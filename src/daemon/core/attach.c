@@ -112,8 +112,10 @@ static void give_wire(struct request *request, struct proto_attach_resp *resp)
 {
 	struct server *server = request->conn->server;
 	const struct process *process = request->conn->process;
-	unsigned int flags = (process->returning ? UDP_SLOTS_RETURNING : 0) |
-			     (process->loops ? UDP_SLOTS_LOOPS : 0);
+	const struct proto_attach *body = request->body;
+	bool has = process->returning && !(body->flags & PROTO_ATTACH_NO_WIRE);
+	unsigned int flags =
+		(has ? UDP_SLOTS_RETURNING : 0) | (process->loops ? UDP_SLOTS_LOOPS : 0);
 	int fd = udp_slots_slot(&server->wire, process->slot, process->user->uid, flags);
 
 	if (fd < 0 || !reply_with_copy(request, fd))
@@ -148,8 +150,8 @@ int command_attach(struct request *request, void *response)
 			 request->conn->pid, body->abi, PROTO_ABI);
 		return -EPROTONOSUPPORT;
 	}
-	if (body->flags &
-	    ~(uint32_t)(PROTO_ATTACH_NO_MEMLOCK | PROTO_ATTACH_RETURN | PROTO_ATTACH_LOOPS))
+	if (body->flags & ~(uint32_t)(PROTO_ATTACH_NO_MEMLOCK | PROTO_ATTACH_RETURN |
+				      PROTO_ATTACH_LOOPS | PROTO_ATTACH_NO_WIRE))
 		return -EINVAL;
 	bool returning = body->flags & PROTO_ATTACH_RETURN;
 	struct conn *conn = request->conn;

@@ -96,7 +96,8 @@ static int tables_make(struct hca *hca)
 	return 0;
 }
 
-static int hca_attach(struct hca *hca)
+/* `socket`: the UDP socket that the daemon gives, or -1. */
+static int hca_attach(struct hca *hca, int *socket)
 {
 	struct proto_attach_resp resp;
 	struct daemon_wire roce;
@@ -113,7 +114,10 @@ static int hca_attach(struct hca *hca)
 				    hca->regions_fd, -1, &resp, &hca->event_fd, &roce);
 	if (err)
 		return err;
-	hca->roce_fd = roce.socket;
+	if (hca->membership && roce.socket >= 0)
+		sys_close(roce.socket);
+	else
+		*socket = roce.socket;
 	hca->park_fd = roce.park;
 	hca->roce_flags = roce.flags;
 	err = mcast_make(hca, roce.groups);
@@ -145,7 +149,7 @@ static void hca_free(struct hca *hca)
 		munmap(hca->pub, PUB_SIZE);
 	if (hca->event_fd >= 0)
 		sys_close(hca->event_fd);
-	if (hca->roce_fd >= 0)
+	if (atomic_load(&hca->roce_fd) >= 0)
 		sys_close(hca->roce_fd);
 	if (hca->park_fd >= 0)
 		sys_close(hca->park_fd);
@@ -185,25 +189,26 @@ static struct hca *hca_make(void)
 	list_init(&hca->moderated);
 	hca->doorbell = hca->table_fd = hca->regions_fd = -1;
 	hca->event_fd = hca->watch_fd = -1;
-	hca->roce_fd = hca->park_fd = hca->watchdog = hca->epoll = -1;
+	hca->park_fd = hca->watchdog = hca->epoll = -1;
+	atomic_init(&hca->roce_fd, -1);
 	hca->watch_due = true;
 	hca->pace_at = UINT64_MAX;
 	hca->long_by_ring = way_long_by_ring();
 	hca->share_memory = shared_allowed();
 	hca->convert = convert_wanted();
 	hca->qps = calloc(LIMIT_QPS_PER_SLOT, sizeof(*hca->qps));
-	int err = hca->qps ? hazard_make(hca) : -ENOMEM;
+	int socket = -1, err = hca->qps ? hazard_make(hca) : -ENOMEM;
 
 	if (!err)
 		err = xrc_here_make(hca);
 
 	if (!err)
-		err = hca_attach(hca);
+		err = hca_attach(hca, &socket);
 
 	if (!err) {
 		err = link_make_self(hca);
 		if (!err)
-			err = hca->membership ? 0 : roce_make(hca);
+			err = hca->membership ? 0 : roce_make(hca, socket);
 		if (!err) {
 			engine_first_events(hca);
 			err = control_start(hca);
@@ -440,7 +445,8 @@ static void after_fork_in_child(void)
 	hca_init_locks(hca);
 	daemon_leave(&hca->conn);
 	let_go(&hca->event_fd);
-	let_go(&hca->roce_fd);
+	if (atomic_load(&hca->roce_fd) >= 0)
+		sys_close(atomic_exchange(&hca->roce_fd, -1));
 	let_go(&hca->park_fd);
 	let_go(&hca->table_fd);
 	let_go(&hca->regions_fd);

@@ -123,8 +123,11 @@ struct hca {
 	struct daemon_conn conn;
 	int table_fd, regions_fd; /* of `pub` and `regions`; handed to the next daemon, too */
 	int event_fd;
-	int roce_fd, park_fd; /* from the daemon, for port 4791: see struct daemon_wire; or -1 */
-	uint32_t roce_flags;  /* enum proto_wire. All three change with `generation` only */
+	/* From the daemon, for port 4791: see struct daemon_wire; or -1. All three change with
+	 * `generation` only; roce_fd from -1 to a descriptor when roce_open() has prepared it. */
+	_Atomic int roce_fd;
+	int park_fd;
+	uint32_t roce_flags; /* enum proto_wire */
 	struct rwlock books;
 	uint32_t generation; /* how many daemons came after the first; written under both locks */
 	struct mutex events_lock;
@@ -166,7 +169,7 @@ struct hca {
 	_Atomic uint64_t link_given_up[LIMIT_SLOTS];
 	struct link *self;
 	struct membership *membership;	     /* NULL: on no node of a fabric */
-	struct roce *roce;		     /* NULL: the daemon has no port 4791 */
+	struct roce *roce;		     /* NULL: the process is a fabric's node */
 	bool roce_forced;		     /* VERBENA_CARRIER=wire: also to QPs of this host */
 	bool long_by_ring;		     /* see way.h */
 	bool share_memory;		     /* see mem/shared.h */
@@ -214,6 +217,12 @@ struct hca {
 	uint32_t attended_polls; /* `polls` then */
 	_Atomic bool stop;	 /* the two threads end */
 };
+
+/* Whether the process has a UDP socket: this daemon has port 4791, or a former one had it. */
+static inline bool hca_has_wire(const struct hca *hca)
+{
+	return hca->roce && atomic_load_explicit(&hca->roce_fd, memory_order_acquire) >= 0;
+}
 
 /* For a new HCA, and again in a forked child. */
 static inline void hca_init_locks(struct hca *hca)

@@ -288,7 +288,8 @@ static void number_marks(struct hca *hca, struct proto_attach *body)
 static int attach_again(struct hca *hca, struct fresh *fresh)
 {
 	struct proto_attach body = {.flags = PROTO_ATTACH_RETURN |
-					     (hca->roce_forced ? PROTO_ATTACH_LOOPS : 0),
+					     (hca->roce_forced ? PROTO_ATTACH_LOOPS : 0) |
+					     (hca_has_wire(hca) ? 0 : PROTO_ATTACH_NO_WIRE),
 				    .cookie = hca->cookie,
 				    .slot = hca->slot};
 	struct proto_attach_resp resp;
@@ -364,22 +365,29 @@ static void replace_fd(int *old, int *with)
 	*with = -1;
 }
 
-/* Keeps the old descriptor if there is one: the new one is for the same file (the group's place,
- * the park). */
-static void keep_first(int *old, int *with)
-{
-	if (*old < 0) {
-		*old = *with;
-		*with = -1;
-	}
-}
-
+/* The socket and the park stay what they were, if there were any: the new descriptors are for the
+ * same files. */
 static void take_wire(struct hca *hca, struct daemon_wire *roce)
 {
-	keep_first(&hca->roce_fd, &roce->socket);
-	keep_first(&hca->park_fd, &roce->park);
+	if (hca->park_fd < 0) {
+		hca->park_fd = roce->park;
+		roce->park = -1;
+	}
 	hca->roce_flags |= roce->flags;
 	mcast_take_table(hca, roce->groups);
+}
+
+/* The process gets its UDP socket now, if no daemon before had one for it. */
+static void take_socket(struct hca *hca, struct daemon_wire *roce)
+{
+	if (roce->socket < 0 || !hca->roce || hca_has_wire(hca))
+		return;
+	roce_open(hca->roce, roce->socket);
+	roce->socket = -1;
+	int err = roce_join(hca->roce, hca->epoll);
+
+	if (err)
+		log_error("packets from other hosts won't be noticed: %s", strerror(-err));
 }
 
 /* The new connections take the places of the old ones. */
@@ -404,6 +412,7 @@ static void take_over(struct hca *hca, struct fresh *fresh)
 	list_for_each(node, &hca->contexts)
 		replace_fd(&container_of(node, struct context, node)->conn.fd,
 			   &fresh->contexts[i++].fd);
+	take_socket(hca, &fresh->roce);
 	/* Link requests that the old daemon didn't answer are queued again. */
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link *link = atomic_load(&hca->link_by_slot[slot]);
@@ -415,7 +424,7 @@ static void take_over(struct hca *hca, struct fresh *fresh)
 	}
 	work_leave(&hca->control_work, CONTROL_LINKS);
 	control_wake(hca);
-	engine_kick(hca); /* a new RoCE socket, and events that may have come already */
+	engine_kick(hca); /* events that may have come already */
 }
 
 static void fresh_close(struct fresh *fresh)

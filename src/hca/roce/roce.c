@@ -54,10 +54,8 @@ static void roce_free(struct roce *roce)
 	free(roce);
 }
 
-int roce_make(struct hca *hca)
+int roce_make(struct hca *hca, int fd)
 {
-	if (hca->roce_fd < 0)
-		return 0;
 	struct roce *roce = calloc(1, sizeof(*roce));
 
 	if (!roce)
@@ -83,21 +81,33 @@ int roce_make(struct hca *hca)
 	/* Members on this host get their copies by the local carrier, see mcast.h. */
 	roce->tx.echo = hca->roce_forced;
 	if (!err)
-		err = net_receiver_init(&roce->rx, hca->roce_fd);
+		err = net_receiver_init(&roce->rx, -1);
 	if (err) {
 		roce_free(roce);
 		return err;
 	}
-	net_receiver_class(hca->roce_fd, false);
-	roce_origin_make(roce);
 	hca->roce = roce;
 	counters_attach(hca);
+	if (fd >= 0)
+		roce_open(roce, fd);
 	return 0;
+}
+
+void roce_open(struct roce *roce, int fd)
+{
+	struct hca *hca = roce->hca;
+
+	roce_origin_make(roce);
+	net_receiver_class(fd, atomic_load(&roce->hears_class));
+	lock_take(&hca->engine);
+	roce->rx.fd = fd;
+	lock_give(&hca->engine);
+	atomic_store_explicit(&hca->roce_fd, fd, memory_order_release);
 }
 
 void roce_hear_class(struct roce *roce)
 {
-	if (!atomic_exchange_explicit(&roce->hears_class, true, memory_order_relaxed))
+	if (!atomic_exchange(&roce->hears_class, true) && hca_has_wire(roce->hca))
 		net_receiver_class(roce->hca->roce_fd, true);
 }
 
@@ -642,7 +652,7 @@ static void roce_take_run(void *arg, struct net_packet *run, unsigned int count,
 /* Receives once from each socket: the own one, and those of other slots. */
 static unsigned int receive_once(struct roce *roce)
 {
-	unsigned int n = net_receive(&roce->rx, roce_take_run, roce);
+	unsigned int n = likely(roce->rx.fd >= 0) ? net_receive(&roce->rx, roce_take_run, roce) : 0;
 	uint32_t heirs = atomic_load_explicit(&roce->heir_count, memory_order_relaxed);
 
 	for (uint32_t i = 0; unlikely(i < heirs); i++) {
@@ -832,19 +842,31 @@ void roce_disinherit(struct roce *roce, uint32_t slot)
 
 int roce_join(struct roce *roce, int epoll)
 {
+	enum roce_socket apart = ROCE_APART;
+	int err = hca_has_wire(roce->hca) ? roce_epoll(roce, epoll, EPOLL_CTL_ADD) : 0;
+
+	/* The engine thread may have been woken by it already. */
+	if (!err && hca_has_wire(roce->hca))
+		atomic_compare_exchange_strong(&roce->socket, &apart, ROCE_COLD);
+	return err;
+}
+
+/* The socket goes to the engine thread's epoll. */
+static void arm_socket(struct roce *roce)
+{
 	atomic_store(&roce->socket, ROCE_COLD);
-	return roce_epoll(roce, epoll, EPOLL_CTL_ADD);
+	int err = roce_epoll(roce, roce->hca->epoll, EPOLL_CTL_MOD);
+
+	if (err)
+		log_error("wire: epoll: %s", strerror(-err));
 }
 
 bool roce_arm(struct roce *roce)
 {
 	if (roce_has_left(roce))
 		return false; /* the socket and the epoll descriptor are the parent's */
-	atomic_store(&roce->socket, ROCE_COLD);
-	int err = roce_epoll(roce, roce->hca->epoll, EPOLL_CTL_MOD);
-
-	if (err)
-		log_error("wire: epoll: %s", strerror(-err));
+	if (likely(atomic_load_explicit(&roce->socket, memory_order_relaxed) != ROCE_APART))
+		arm_socket(roce);
 	if (unlikely(atomic_load_explicit(&roce->heir_count, memory_order_relaxed)))
 		arm_heirs(roce);
 	/* This function stores COLD, then reads `scheduled`; roce_scan() writes `scheduled`, then

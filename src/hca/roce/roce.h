@@ -40,19 +40,24 @@
  *
  * roce.socket, the state of the socket:
  *   state        the socket is                            left by
- *   ROCE_APART   in no epoll: there is no engine thread   roce_join(), by engine_start(): to COLD
- *   ROCE_COLD    in the engine thread's epoll, armed      roce_woken(), by the engine thread, after
- *                                                         the epoll's report: to HOT
- *   ROCE_HOT     in that epoll, disarmed by its report;   roce_arm(), by roce_pass() (hca.engine is
- *                pollers look at it                       held), engine_release() (any thread, no
- *                                                         lock), the engine thread: to COLD
- *   ROCE_LEFT    the parent's; this is a forked child     nothing
- * roce_leave(), by the only thread of a forked child, makes any of them LEFT.
+ *   ROCE_APART   in no epoll: there is no engine thread   roce_join(), by engine_start(), or by a
+ *                yet, or the daemon gave no socket        thread that returns to a daemon that
+ * gives one: to COLD ROCE_COLD    in the engine thread's epoll, armed      roce_woken(), by the
+ * engine thread, after the epoll's report: to HOT ROCE_HOT     in that epoll, disarmed by its
+ * report;   roce_arm(), by roce_pass() (hca.engine is pollers look at it held), engine_release()
+ * (any thread, no lock), the engine thread: to COLD ROCE_LEFT    the parent's; this is a forked
+ * child     nothing roce_leave(), by the only thread of a forked child, makes any of them LEFT.
  * COLD and HOT change without a lock: roce_arm() stores COLD before it arms the epoll, also if the
  * socket is cold already, and roce_woken() stores HOT after the epoll has reported and disarmed
  * itself; so the socket doesn't stay cold and unarmed, in whatever order two threads arm it. The
- * socket enters the epoll before any thread may arm it, because two threads that both find it
- * missing would both add it.
+ * socket enters the epoll, by one thread, before any thread may arm it; roce_join() leaves APART
+ * afterwards, and only if the engine thread's first report hasn't.
+ *
+ * A process whose daemon has no wire (another program has port 4791) has this carrier too, without
+ * a socket: it sends nothing by UDP, but may hold the responder of an XRC target whose packets come
+ * from another process's socket. If it returns to a daemon that has the wire, roce_open() gives it
+ * the socket. So "the process has the wire" is hca_has_wire(), and hca.roce is NULL on a fabric's
+ * node only.
  *
  * A process may get the packets of another slot as well, whose process has ended and left XRC
  * target queue pairs (exec/xrc_wire.h): `heirs`. Such a socket is read whenever the own one is, and
@@ -202,8 +207,13 @@ static inline struct tp *roce_tp(struct roce_qp *w)
 	return (struct tp *)w->tp;
 }
 
-/* Makes the carrier if the daemon gave a socket; else hca.roce stays NULL. 0 or -errno. */
-int roce_make(struct hca *hca);
+/* Makes the carrier; `fd` is the UDP socket that the daemon gave, which is the HCA's from now on,
+ * or -1. 0 or -errno. */
+int roce_make(struct hca *hca, int fd);
+/* Gives the carrier, which has none yet, its socket, which is the HCA's from now on; roce_join()
+ * comes next, unless the engine isn't started yet. One thread: the one that makes the HCA, or that
+ * returns to a daemon. */
+void roce_open(struct roce *roce, int fd);
 /* Frees it, for an HCA that couldn't be made. */
 void roce_unmake(struct hca *hca);
 /* In a forked child: closes what belongs to the parent. */
@@ -288,8 +298,7 @@ void roce_hear_class(struct roce *roce);
 bool roce_inherits(struct roce *roce, uint32_t slot);
 /* Takes over the socket of that slot, whose process has ended. 0 or -errno; `fd` is closed then. */
 int roce_inherit(struct roce *roce, uint32_t slot, int fd);
-/* Enters the socket into the engine thread's epoll, before that thread begins: cold. 0 or
- * -errno. */
+/* Enters the socket, if there is one, into the engine thread's epoll: cold. 0 or -errno. */
 int roce_join(struct roce *roce, int epoll);
 /* No thread polls, or a CQ is armed: the socket goes to the engine thread's epoll. True: the timers
  * were left to pollers, and the engine thread must look at them now (roce_scan()). */

@@ -24,7 +24,7 @@ static void say_unreachable(const struct hca *hca, const struct ibv_global_route
 	char text[INET6_ADDRSTRLEN];
 
 	inet_ntop(AF_INET6, grh->dgid.raw, text, sizeof(text));
-	if (hca->roce)
+	if (hca_has_wire(hca))
 		log_warn("destination GID %s: no route leads there", text);
 	else
 		log_warn(
@@ -92,7 +92,7 @@ int route_find(struct context *context, const struct ibv_global_route *grh, stru
 		return EINVAL;
 	}
 	route->roce = route_is_roce(context->hca, &route->at);
-	if (route->roce ? context->hca->roce != NULL : route->at.flags & PROTO_ROUTE_LOCAL)
+	if (route->roce ? hca_has_wire(context->hca) : route->at.flags & PROTO_ROUTE_LOCAL)
 		return 0;
 	say_unreachable(context->hca, grh);
 	return EHOSTUNREACH;

@@ -32,7 +32,7 @@ static inline bool route_is_roce(const struct hca *hca, const struct proto_route
 {
 	uint32_t way = at->flags & (PROTO_ROUTE_LOCAL | PROTO_ROUTE_WIRE);
 
-	return hca->roce_forced || (hca->roce && way == PROTO_ROUTE_WIRE);
+	return hca->roce_forced || (hca_has_wire(hca) && way == PROTO_ROUTE_WIRE);
 }
 
 /* The way of datagrams to where the daemon says the destination is. */
@@ -51,7 +51,8 @@ static inline bool route_group_is_roce(const struct hca *hca, const struct proto
 	bool loopback =
 		IN6_IS_ADDR_V4MAPPED(from) ? at->sgid[12] == 127 : IN6_IS_ADDR_LOOPBACK(from);
 
-	return hca->roce && (at->flags & PROTO_ROUTE_WIRE) && (hca->roce_forced || !loopback);
+	return hca_has_wire(hca) && (at->flags & PROTO_ROUTE_WIRE) &&
+	       (hca->roce_forced || !loopback);
 }
 
 #endif

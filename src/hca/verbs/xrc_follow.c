@@ -102,7 +102,7 @@ static void take_socket(struct hca *hca, uint32_t slot)
 {
 	int fd;
 
-	if (!hca->roce || roce_inherits(hca->roce, slot))
+	if (!hca_has_wire(hca) || roce_inherits(hca->roce, slot))
 		return;
 	books_enter(hca);
 	int err = daemon_xrc_socket(&hca->conn, slot, &fd);
