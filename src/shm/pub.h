@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 #define PUB_MAGIC 0x766272626e61ull
-#define PUB_VERSION 14u
+#define PUB_VERSION 15u
 #define PUB_HAZARDS 64u
 
 /*
@@ -199,6 +199,37 @@ struct pub_mr {
 #define PUB_MR_BINDING_SHIFT 8
 #define PUB_MR_BINDINGS (1u << 22) /* the bits above are PUB_MR_MOVING and PUB_MR_FOREIGN */
 
+/*
+ * How far a queue pair (RC) has taken its peer's requests: for a peer whose process outlives this
+ * one, and which never gets the last acknowledgement. The invariant: a request whose completion the
+ * program has seen is below the count.
+ *
+ *   Written by  the owner, under the QP's lock, before the completion of a receive is added to its
+ *               CQ, and when a request without one has been executed; 0 when a life of the QP
+ *               begins. The store is relaxed: the release of the CQ's head orders it before the
+ *               completion.
+ *   Read by     the peer's requester, after it has found that the owner's process has ended (the
+ *               acquire load of `life`), and before it fails a request for that. Nothing is written
+ *               any more then. A program that has seen the completion has acquired the CQ's head,
+ *               and its process's end comes after that, so the peer reads a count above the
+ * request. Dies        the owner, at any instruction. Killed between the store and the completion,
+ * it has the message in its memory and never reports it, as behind an adapter that has acknowledged
+ * it. The peer: at any instruction, it writes nothing here.
+ *
+ * In a line of its own kind and not in struct pub_qp, which peers read for each request: the store
+ * for each message would take that line from them. The reader completes only requests of its own
+ * that are outstanding, and no READ without its data, so a false count is worth what a false
+ * acknowledgement is.
+ */
+#define PUB_TAKEN_THERE (1ull << 48)
+
+/* All requests with numbers below `msn` are executed, which the life `sender` of the peer's QP has
+ * sent to the life `own` of this one. */
+static inline uint64_t pub_taken(uint32_t msn, uint8_t sender, uint8_t own)
+{
+	return PUB_TAKEN_THERE | (uint64_t)own << 40 | (uint64_t)sender << 32 | msn;
+}
+
 _Static_assert(sizeof(struct pub_qp) == 64, "one cache line a queue pair");
 _Static_assert(sizeof(struct pub_mr) == 64, "one cache line a region");
 
@@ -206,6 +237,7 @@ struct pub {
 	struct pub_header header;
 	struct pub_held_up held_up;
 	_Alignas(4096) struct pub_qp qp[LIMIT_QPS_PER_SLOT];
+	_Alignas(4096) _Atomic uint64_t taken[LIMIT_QPS_PER_SLOT]; /* pub_taken(), or 0 */
 	_Alignas(4096) struct pub_counters counters; /* read by the daemon, for `verbena status` */
 };
 

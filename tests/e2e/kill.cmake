@@ -17,3 +17,12 @@ set_target_properties(chaos PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
 verbena_script_test(e2e.chaos TIMEOUT 400 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/chaos.py)
+# A receiver that is killed right after it has seen a message.
+add_executable(seen seen.c rig.c end.c)
+target_link_libraries(seen PRIVATE ibverbs Threads::Threads)
+set_target_properties(seen PROPERTIES
+	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+verbena_script_test(e2e.seen TIMEOUT 400 LABELS e2e
+	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:seen>)
+verbena_script_test(e2e.seen_ring TIMEOUT 400 LABELS e2e
+	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:seen> ring)

@@ -148,7 +148,8 @@ static inline uint64_t take_ordinary(struct qp *qp, uint32_t length,
 
 enum receive_outcome receive_whole(struct qp *qp, const struct arrival *arrival,
 				   const uint8_t *payload, struct receive *room,
-				   const struct recv_wqe **wqe)
+				   const struct recv_wqe **wqe, _Atomic uint64_t *taken,
+				   uint64_t word)
 {
 	uint32_t length = arrival->length;
 	HAZARD_SCOPE(scope, qp);
@@ -170,6 +171,7 @@ enum receive_outcome receive_whole(struct qp *qp, const struct arrival *arrival,
 		.places = qp->receives,
 	};
 
+	atomic_store_explicit(taken, word, memory_order_relaxed);
 	cq_add(qp->recv_cq, &cqe, arrival->solicited);
 	return RECEIVE_COMPLETED;
 }

@@ -92,10 +92,12 @@ static inline int receive_segments(const struct qp *qp, const struct recv_wqe *w
  * it. RECEIVE_OTHERWISE: the message or the receive is none of the ordinary ones, or its key grants
  * nothing; nothing has happened then, and the functions above find out what it is. RECEIVE_FAULTED:
  * the memory of the receive *wqe, which was taken (of an SRQ: copied to `room`), isn't mapped.
+ * `taken`, with `word`: what is published before the completion is added (shm/pub.h: pub_taken()).
  */
 enum receive_outcome receive_whole(struct qp *qp, const struct arrival *arrival,
 				   const uint8_t *payload, struct receive *room,
-				   const struct recv_wqe **wqe) REQUIRES(qp->lock);
+				   const struct recv_wqe **wqe, _Atomic uint64_t *taken,
+				   uint64_t word) REQUIRES(qp->lock);
 
 /* Completes the receive with `status`; `arrival` describes its message. */
 void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,

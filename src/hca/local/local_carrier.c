@@ -233,6 +233,7 @@ static void local_disconnect(struct qp *qp) REQUIRES(qp->lock)
 void local_relink(struct qp *qp)
 {
 	local_qp_relink(&qp->local->core);
+	local_qp_peer_ended(&qp->local->core);
 }
 
 void local_untaken(struct qp *qp)

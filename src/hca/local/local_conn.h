@@ -22,6 +22,10 @@ struct local_conn {
 	/* The peer's QP to which a record has carried an acknowledgement since the peer was last
 	 * notified; 0: none; LINK_ANY_QP: several. */
 	uint32_t carried_to;
+	/* Where the count of what this QP has taken is published: of RC its place in the published
+	 * memory, of other types `untaken`, which nothing reads. Set once. */
+	_Atomic uint64_t *taken;
+	_Atomic uint64_t untaken;
 	struct list rnr_node; /* on hca.rnr: a responder's timer runs; under engine */
 	/* Of an XRC initiator: this side has reported that life of the target QP, because the
 	 * process with the SRQ is gone. The request that was refused is the last one, so it is

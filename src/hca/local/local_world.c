@@ -64,6 +64,8 @@ struct local_conn *local_conn_new(struct qp *qp, uint32_t slot) REQUIRES(qp->loc
 	if (!conn)
 		return NULL;
 	conn->qp = qp;
+	conn->taken = qp->type == IBV_QPT_RC ? &qp->hca->pub->taken[qp->index] : &conn->untaken;
+	atomic_store_explicit(conn->taken, 0, memory_order_relaxed);
 	conn->link = link_take(qp->hca, slot);
 	list_init(&conn->ack_node);
 	list_init(&conn->rnr_node);
@@ -286,6 +288,29 @@ uint32_t world_peer_receives(struct local_qp *lq, uint32_t none)
 	if (lq->type == IBV_QPT_XRC_SEND || !(pub_qp_access(pub_qp_read_state(e)) & PUB_QP_COUNTS))
 		return none;
 	return atomic_load_explicit(&e->receives, memory_order_relaxed);
+}
+
+/* The word for world_publish_taken(). */
+static inline uint64_t taken_word(const struct local_qp *lq, uint32_t msn)
+{
+	return pub_taken(msn, lq->sender_epoch, lq->epoch);
+}
+
+inline void world_publish_taken(struct local_qp *lq, uint32_t msn)
+{
+	atomic_store_explicit(local_conn_of(lq)->taken, taken_word(lq, msn), memory_order_relaxed);
+}
+
+/* Also while the link is ending: link_reap() forgets the peer before it unmaps its tables. */
+uint64_t world_peer_taken(struct local_qp *lq)
+{
+	const struct link *link = link_from(lq);
+
+	if (link->self || !link_is_mapped(link) || peer_alive(&link->process))
+		return 0;
+	return atomic_load_explicit(
+		&link->peer->taken[lq->attr->dest_qp_num & (LIMIT_QPS_PER_SLOT - 1)],
+		memory_order_relaxed);
 }
 
 inline bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view *view)
@@ -668,7 +693,8 @@ enum receive_outcome world_receive_message(struct local_qp *lq, const struct rin
 	struct qp *qp = qp_of_local(lq);
 
 	lock_assert_held(&qp->lock);
-	return receive_whole(qp, &arrival, payload, room, wqe);
+	return receive_whole(qp, &arrival, payload, room, wqe, local_conn_of(lq)->taken,
+			     taken_word(lq, lq->done_msn + 1));
 }
 
 const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *room)
@@ -718,6 +744,8 @@ void world_receive_complete(struct local_qp *lq, const struct recv_wqe *wqe,
 	struct qp *qp = qp_of_local(lq);
 
 	lock_assert_held(&qp->lock);
+	if (likely(status == IBV_WC_SUCCESS))
+		world_publish_taken(lq, lq->done_msn + 1);
 	receive_complete(qp, wqe, arrival, status);
 }
 

@@ -326,6 +326,8 @@ static void forget_peer(struct link *link)
 		mutex_take(&qp->lock);
 		if (qp->connected && qp->link == link)
 			what(&qp->lq);
+		if (qp->connected && qp->link == link)
+			totals.taken_of_dead += local_qp_peer_ended(&qp->lq);
 		mutex_give(&qp->lock);
 	}
 }

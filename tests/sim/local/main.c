@@ -125,6 +125,7 @@ static bool totals_print(void)
 		{"FLUSH by the responder", totals.flushed_by_peer},
 		{"FLUSH refused", totals.flushes_refused},
 		{"processes killed", totals.kills},
+		{"... whose last messages had no acknowledgement", totals.taken_of_dead},
 		{"processes stopped", totals.stops},
 		{"links lost", totals.cuts},
 		{"links of one side", totals.halves},

@@ -13,6 +13,8 @@
  *              "drained" none does, and all that took effect have completed (RC)
  *   lives      a responder's life executes requests of one life of the sender
  *   bytes      what arrives is what was posted; program memory becomes garbage at its completion
+ *   seen       a message of which the receiver has seen the completion doesn't end with
+ *              RETRY_EXC_ERR because the receiver's process was killed
  *   statuses   success means executed; an error needs a cause; RETRY_EXC_ERR needs the QP's time
  *              without a piece of a request sent or received; a request that the responder refused
  *              completes with the status of the refusal as soon as the refusal is read
@@ -567,6 +569,12 @@ static void check_success(struct qp *qp, const struct request *r)
 
 	if (!is_rc(r))
 		return;
+	/* The receiver was killed when the message was in its memory, before it reported it. */
+	if (!r->executed && takes_receive(r) && sim.process[r->peer].dead &&
+	    qp_peer(qp)->completing) {
+		oracle_get(r->number)->executed = true;
+		return;
+	}
 	if (r->bad || (!r->executed && !silent(r)))
 		fail("request %u succeeds and wasn't executed", r->number);
 	if (region_hurt(r->region))
@@ -640,6 +648,15 @@ static bool has_cause(const struct qp *qp, const struct request *r, enum ibv_wc_
 	}
 }
 
+/* A link that was lost before may have taken the answer with it. */
+static void check_seen(const struct request *r)
+{
+	if (r->executed && takes_receive(r) && is_rc(r) && sim.process[r->peer].dead &&
+	    !sim.plan.cut_at[0] && !sim.plan.halves && !sim.plan.late)
+		fail("request %u fails, because its receiver was killed after it had seen it",
+		     r->number);
+}
+
 static void check_error(struct qp *qp, const struct request *r, enum ibv_wc_status status)
 {
 	struct life *life = &lives[r->life];
@@ -650,6 +667,8 @@ static void check_error(struct qp *qp, const struct request *r, enum ibv_wc_stat
 		     r->opcode, status);
 	if (status == IBV_WC_WR_FLUSH_ERR)
 		return;
+	if (status == IBV_WC_RETRY_EXC_ERR)
+		check_seen(r);
 	if (life->failed && is_rc(r))
 		fail("request %u fails with status %u after request %u did", r->number, status,
 		     life->request[life->failed_seq]);

@@ -437,6 +437,8 @@ struct qp {
 	/* published */
 	uint64_t word;
 	uint32_t partner, pd, rq_psn, receives, told;
+	uint64_t taken;
+	bool completing; /* it has published that a message is taken, and not yet completed it */
 };
 
 /* Whether all places of the send queue, or of the receive queue, are taken. */
@@ -560,12 +562,12 @@ struct totals {
 	uint64_t steps, switches, requests, success, dropped_runs, receives, long_receives;
 	uint64_t status[32];
 	uint64_t kinds[REC_KINDS + 2];
-	uint64_t deregistrations, dereg_waits, kills, stops, cuts, halves, shut, losses, resets,
-		errors, destroys, hostile, ring_full, rnr, holds, hold_refused, refused_reads, calm,
-		drains, drained_late, lent, not_lent, forks, child_requests, mapped, imported,
-		refused_in_part, binds, windows_later, invalidated_by_peer, through_windows,
-		mapped_windows, wrong_windows, unmatched, short_ways, carried, flushed_here,
-		gathered, together, flushed_by_peer, flushes_refused, rings_round;
+	uint64_t deregistrations, dereg_waits, kills, taken_of_dead, stops, cuts, halves, shut,
+		losses, resets, errors, destroys, hostile, ring_full, rnr, holds, hold_refused,
+		refused_reads, calm, drains, drained_late, lent, not_lent, forks, child_requests,
+		mapped, imported, refused_in_part, binds, windows_later, invalidated_by_peer,
+		through_windows, mapped_windows, wrong_windows, unmatched, short_ways, carried,
+		flushed_here, gathered, together, flushed_by_peer, flushes_refused, rings_round;
 };
 extern struct totals totals;
 

@@ -151,6 +151,19 @@ uint32_t world_peer_rq_psn(struct local_qp *lq)
 	return seen(lq, "world_peer_rq_psn")->rq_psn;
 }
 
+void world_publish_taken(struct local_qp *lq, uint32_t msn)
+{
+	task_yield("world_publish_taken");
+	qp_of(lq)->taken = pub_taken(msn, lq->sender_epoch, lq->epoch);
+}
+
+uint64_t world_peer_taken(struct local_qp *lq)
+{
+	const struct qp *peer = seen(lq, "world_peer_taken");
+
+	return peer->process->dead ? peer->taken : 0;
+}
+
 uint32_t world_peer_pd(struct local_qp *lq)
 {
 	return seen(lq, "world_peer_pd")->pd;
@@ -865,6 +878,11 @@ void world_receive_complete(struct local_qp *lq, const struct recv_wqe *wqe,
 {
 	struct qp *qp = qp_of(lq);
 
+	qp->completing = status == IBV_WC_SUCCESS;
+	if (qp->completing)
+		world_publish_taken(lq, lq->done_msn + 1);
+	task_yield("world_receive_complete");
+	qp->completing = false;
 	qp->rq->done++;
 	oracle_received(qp, (uint32_t)wqe->wr_id, arrival, status);
 }

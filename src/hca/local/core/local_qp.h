@@ -266,6 +266,9 @@ void local_qp_relink(struct local_qp *lq);
 /* The same, and the peer has taken nothing that was sent by the link which ends: reliable requests
  * are sent again by the next one. */
 void local_qp_untaken(struct local_qp *lq);
+/* The peer's process has ended, and its published memory can still be read: completes what it had
+ * taken (shm/pub.h: pub_taken()). Whether a request has completed. */
+bool local_qp_peer_ended(struct local_qp *lq);
 /* The link is up: sends the peer a KICK because it may copy by the link from now on. UC drops what
  * came by the link before. Engine. */
 void local_qp_announce(struct local_qp *lq);

@@ -23,6 +23,7 @@ void local_fail_with_nak(struct local_qp *lq, uint32_t msn, enum ibv_wc_status s
 static inline enum local_outcome local_request_done(struct local_qp *lq)
 {
 	lq->done_msn++;
+	world_publish_taken(lq, lq->done_msn);
 	local_owe_ack(lq);
 	return LOCAL_REQUEST_DONE;
 }

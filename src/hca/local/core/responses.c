@@ -6,7 +6,8 @@
  * The timer has no clock on the fast path: a scan remembers how far the QP was, and a QP that made
  * no progress between two scans began to stall at the first. Progress is a request that completes,
  * or a piece of one that the peer's engine made room for, or sent. Lack of progress for timeout x
- * (retries + 1) ends the QP with RETRY_EXC_ERR, as with an adapter. Two exceptions: a peer process
+ * (retries + 1) ends the QP with RETRY_EXC_ERR, as with an adapter. Three exceptions: what a peer
+ * had taken before its process ended completes (local_qp_peer_ended()); a peer process
  * that only waits for a processor would have been served by its adapter, so it gets GRACE_NS; and
  * answers that a peer sent before its QP ended count, however late this side reads them
  * (answers_may_wait()). An unreliable message by reference that the peer doesn't fetch is given up
@@ -52,6 +53,21 @@ void local_take_ack(struct local_qp *lq, uint32_t ack)
 		local_complete(lq, wqe, IBV_WC_SUCCESS);
 	}
 	local_run(lq);
+}
+
+bool local_qp_peer_ended(struct local_qp *lq)
+{
+	uint32_t before = lq->sq->acked;
+
+	if (lq->type != IBV_QPT_RC || before == lq->sq->next)
+		return false;
+	uint64_t word = world_peer_taken(lq);
+
+	/* It is of the two lives that these requests belong to, or says nothing of them. */
+	if (word != pub_taken((uint32_t)word, lq->epoch, (uint8_t)lq->peer_epoch))
+		return false;
+	local_take_ack(lq, (uint32_t)word);
+	return lq->sq->acked != before;
 }
 
 /* Finds the outstanding request with number `msn`: *place is its place in the send queue. The
@@ -626,7 +642,7 @@ bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 	 * then. */
 	if (link == WORLD_LINK_UP && (peer_is_slow(lq, now) || answers_may_wait(lq, now, next)))
 		return true;
-	if (may_be_copied_yet(lq, link)) {
+	if (may_be_copied_yet(lq, link) || local_qp_peer_ended(lq)) {
 		lq->stalled_since = now;
 		lq->grace_until = now + GRACE_NS;
 		return true;

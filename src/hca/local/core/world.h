@@ -74,6 +74,13 @@ uint32_t world_peer_pd(struct local_qp *lq);	  /* its, or the SRQ's, domain [sha
 /* The count of the receives posted since its RESET, from RECV_QUEUE_START on; `none` if they aren't
  * counted, because they come from an SRQ. [shared] */
 uint32_t world_peer_receives(struct local_qp *lq, uint32_t none);
+/* Publishes that all requests below `msn` are executed (shm/pub.h: pub_taken()). The world does
+ * that itself for a receive that it completes with success, before it does: up to done_msn + 1.
+ * [shared] */
+void world_publish_taken(struct local_qp *lq, uint32_t msn);
+/* What the peer's QP has published so; 0 as long as its process lives, and if there is no such
+ * word. [shared] */
+uint64_t world_peer_taken(struct local_qp *lq);
 /* Reads the entry of the peer's region with this rkey; false: there is none (any more), or the
  * peer's regions' file isn't mapped. [shared] */
 bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view *view);
