@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Port spaces. See cm_ports.h. */
+/* Port spaces. See cm_ports.h. One thread: the daemon's; no locks. */
 #include "daemon/cm/cm_ports.h"
 
 #include <errno.h>
@@ -10,13 +10,26 @@
 
 #include "daemon/cm/cm_client.h"
 #include "daemon/cm/cm_id.h"
+#include "daemon/core/conn.h"
+#include "daemon/core/ending.h"
 #include "daemon/core/loop.h"
+#include "daemon/core/user.h"
 #include "wire/ip.h"
 
-/* A port in use, and the identifiers that share it. */
+/* What one user has of one port space's ephemeral ports; freed with the last port. */
+struct cm_port_share {
+	struct list node;
+	const struct user *user;
+	uint16_t port_space;
+	uint32_t taken;
+};
+
+/* A port in use, and the identifiers that share it. An ephemeral port counts for the user of the
+ * first of them, so that it is counted once. */
 struct cm_binding {
 	struct index_node node;
 	struct list ids;
+	struct cm_port_share *share; /* NULL: not counted */
 };
 
 static uint64_t key_of(uint16_t port_space, uint16_t port)
@@ -58,12 +71,98 @@ int cm_ports_init(struct cm_ports *ports)
 	ports->v6_only = v6_only;
 	if (!ports->first || ports->last < ports->first)
 		ports->first = ports->last = 32768;
+	list_init(&ports->shares);
 	return index_init(&ports->bindings);
 }
 
 void cm_ports_fini(struct cm_ports *ports)
 {
 	index_fini(&ports->bindings);
+}
+
+/* ------------------------------------------------------------------ shares */
+
+static struct conn *cm_id_conn(const struct cm_id *id)
+{
+	return id->object.client->conn;
+}
+
+static bool port_is_ephemeral(const struct cm_ports *ports, uint16_t port)
+{
+	return port >= ports->first && port <= ports->last;
+}
+
+static bool port_share_allows(const struct cm_ports *ports, const struct cm_id *id)
+{
+	const struct user *user = cm_id_conn(id)->user;
+	uint32_t own = 0, others = 0;
+
+	list_for_each(node, (struct list *)&ports->shares) {
+		const struct cm_port_share *share = container_of(node, struct cm_port_share, node);
+
+		if (share->port_space == id->port_space)
+			*(share->user == user ? &own : &others) += share->taken;
+	}
+	return share_allows(user, (uint32_t)ports->last - ports->first + 1, others, own);
+}
+
+/* Whether the identifier's user may have one more ephemeral port. Returns 0; -EADDRNOTAVAIL;
+ * -EAGAIN: when the user's ended clients are freed (ending.h). */
+static int port_share_check(const struct cm_ports *ports, const struct cm_id *id)
+{
+	struct conn *conn = cm_id_conn(id);
+
+	if (port_share_allows(ports, id))
+		return 0;
+	if (ending_may_help(conn, false))
+		return -EAGAIN;
+	complain(conn->user,
+		 "process %d may not have another ephemeral port of the RDMA CM: user %u has as "
+		 "many as a user may have",
+		 conn->pid, conn->user->uid);
+	return -EADDRNOTAVAIL;
+}
+
+/* Counts a port for the identifier's user. NULL: no memory. */
+static struct cm_port_share *port_share_take(struct cm_ports *ports, const struct cm_id *id)
+{
+	const struct user *user = cm_id_conn(id)->user;
+
+	list_for_each(node, &ports->shares) {
+		struct cm_port_share *share = container_of(node, struct cm_port_share, node);
+
+		if (share->user == user && share->port_space == id->port_space) {
+			share->taken++;
+			return share;
+		}
+	}
+	struct cm_port_share *share = calloc(1, sizeof(*share));
+
+	if (!share)
+		return NULL;
+	*share = (struct cm_port_share){.user = user, .port_space = id->port_space, .taken = 1};
+	list_add_tail(&ports->shares, &share->node);
+	return share;
+}
+
+static void port_share_give(struct cm_port_share *share)
+{
+	if (!share || --share->taken)
+		return;
+	list_del(&share->node);
+	free(share);
+}
+
+/* The first identifier has left: the port counts for the next one's user. */
+static void port_share_pass_on(struct cm_ports *ports, struct cm_binding *binding)
+{
+	const struct cm_id *first = container_of(binding->ids.next, struct cm_id, port.node);
+	struct cm_port_share *old = binding->share;
+
+	if (!old || old->user == cm_id_conn(first)->user)
+		return;
+	binding->share = port_share_take(ports, first);
+	port_share_give(old);
 }
 
 /* ------------------------------------------------------------------ binding */
@@ -82,17 +181,33 @@ static bool cm_binding_has_ended(const struct cm_binding *binding)
 	return true;
 }
 
+static struct cm_binding *cm_binding_make(struct cm_ports *ports, const struct cm_id *id,
+					  uint16_t port)
+{
+	struct cm_binding *binding = calloc(1, sizeof(*binding));
+
+	if (!binding)
+		return NULL;
+	if (port_is_ephemeral(ports, port)) {
+		binding->share = port_share_take(ports, id);
+		if (!binding->share) {
+			free(binding);
+			return NULL;
+		}
+	}
+	list_init(&binding->ids);
+	index_add(&ports->bindings, &binding->node, key_of(id->port_space, port));
+	return binding;
+}
+
 static int bind_to(struct cm_ports *ports, struct cm_id *id, uint16_t port)
 {
 	struct cm_binding *binding = cm_binding_find(ports, id->port_space, port);
 
-	if (!binding) {
-		binding = calloc(1, sizeof(*binding));
-		if (!binding)
-			return -ENOMEM;
-		list_init(&binding->ids);
-		index_add(&ports->bindings, &binding->node, key_of(id->port_space, port));
-	}
+	if (!binding)
+		binding = cm_binding_make(ports, id, port);
+	if (!binding)
+		return -ENOMEM;
 	list_add_tail(&binding->ids, &id->port.node);
 	id->port.binding = binding;
 	cm_address_set_port(&id->source, port);
@@ -133,7 +248,10 @@ static int cm_binding_check(const struct cm_binding *binding, const struct cm_id
 static int bind_any(struct cm_ports *ports, struct cm_id *id)
 {
 	uint32_t count = (uint32_t)ports->last - ports->first + 1, start = 0;
+	int err = port_share_check(ports, id);
 
+	if (err)
+		return err;
 	if (getrandom(&start, sizeof(start), 0) != sizeof(start))
 		start = id->object.handle;
 	for (uint32_t i = 0; i < count; i++) {
@@ -155,8 +273,12 @@ int cm_ports_bind(struct cm_ports *ports, struct cm_id *id, bool privileged)
 	if (port < ports->unprivileged && !privileged)
 		return -EACCES;
 	struct cm_binding *binding = cm_binding_find(ports, id->port_space, port);
-	int err = binding ? cm_binding_check(binding, id, id->reuse) : 0;
+	int err = 0;
 
+	if (binding)
+		err = cm_binding_check(binding, id, id->reuse);
+	else if (port_is_ephemeral(ports, port))
+		err = port_share_check(ports, id);
 	return err ? err : bind_to(ports, id, port);
 }
 
@@ -174,8 +296,11 @@ void cm_ports_unbind(struct cm_ports *ports, struct cm_id *id)
 					  .asker = id->asker};
 	list_del(&id->port.node);
 	id->port.binding = NULL;
-	if (!list_empty(&binding->ids))
+	if (!list_empty(&binding->ids)) {
+		port_share_pass_on(ports, binding);
 		return;
+	}
+	port_share_give(binding->share);
 	index_remove(&ports->bindings, &binding->node);
 	free(binding);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Port spaces: which identifiers have which ports of TCP, UDP, IPOIB and IB. They are independent
- * of the host's ports but share the range of ephemeral ones. */
+ * of the host's ports but share the range of ephemeral ones. Of each space's ephemeral ports a user
+ * has no more than half of what the others leave (core/user.h). */
 #ifndef VERBENA_DAEMON_CM_CM_PORTS_H
 #define VERBENA_DAEMON_CM_CM_PORTS_H
 
@@ -38,6 +39,7 @@ enum { CM_ENDED_MAX = 64 };
 
 struct cm_ports {
 	struct index bindings;
+	struct list shares;		     /* struct cm_port_share.node */
 	struct cm_ended ended[CM_ENDED_MAX]; /* the latest, a ring */
 	uint32_t ended_next;
 	uint16_t first, last; /* the range of ephemeral ports */
@@ -51,8 +53,9 @@ void cm_ports_fini(struct cm_ports *ports);
 /*
  * Gives the identifier the port of its source address; 0: any free one. Returns 0; -EADDRINUSE:
  * another identifier has the same address and port, and the two can't share it; -EADDRNOTAVAIL:
- * likewise, and one of the two is bound to all addresses, or no port is free; -EACCES: the port
- * needs `privileged`; -ENOMEM.
+ * likewise, and one of the two is bound to all addresses, or no port is free, or the user has its
+ * share of the ephemeral ones; -EAGAIN: likewise, until what the user's ended clients had is freed
+ * (the request is then retried, ending.h); -EACCES: the port needs `privileged`; -ENOMEM.
  */
 int cm_ports_bind(struct cm_ports *ports, struct cm_id *id, bool privileged);
 void cm_ports_unbind(struct cm_ports *ports, struct cm_id *id);

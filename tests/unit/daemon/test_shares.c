@@ -4,7 +4,9 @@
  * another user still gets some. The table of docs/trust.md says what the headers say. Needs root,
  * is skipped otherwise.
  */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -21,6 +23,7 @@
 #include <cmocka.h>
 
 #include "daemon/core/user.h"
+#include "proto/cm.h"
 #include "proto/limits.h"
 #include "raw.h"
 
@@ -40,6 +43,15 @@ static void become(uid_t uid)
 	assert_int_equal(seteuid(0), 0);
 	assert_int_equal(setegid(uid), 0);
 	assert_int_equal(seteuid(uid), 0);
+}
+
+static void start(void)
+{
+	static const char config[] = "node-mode = 0666\nctl-mode = 0666\n";
+
+	if (geteuid() != 0)
+		skip();
+	raw_daemon_configured(&server, config);
 }
 
 /* ------------------------------------------------------------------ taking one of each pool */
@@ -130,6 +142,120 @@ static const struct row {
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
+/* ------------------------------------------------------------------ the connection manager */
+
+/* IDS_EACH: of one client, whose objects have a limit of their own. */
+enum { IDS_EACH = 50000 };
+
+struct cm_user {
+	int fd, events;
+	uint32_t channel;
+};
+
+static int cm_call(int fd, uint32_t command, const void *body, size_t size, void *reply,
+		   size_t reply_size, int *reply_fd)
+{
+	_Alignas(8) uint8_t packet[1024] = {0};
+	const struct rdma_ucm_cmd_hdr header = {
+		.cmd = command, .in = (uint16_t)size, .out = (uint16_t)reply_size};
+
+	assert_true(sizeof(header) + size <= sizeof(packet));
+	memcpy(packet, &header, sizeof(header));
+	if (size)
+		memcpy(packet + sizeof(header), body, size);
+	int err = raw_send(fd, packet, sizeof(header) + size, NULL, 0);
+
+	return err ? err : raw_receive(fd, reply, reply_size, reply_fd);
+}
+
+static void cm_user_begin(struct cm_user *user, uid_t uid)
+{
+	const struct proto_cm_hello hello = {.abi = PROTO_ABI};
+	struct proto_cm_create_channel_resp resp;
+
+	become(uid);
+	user->fd = raw_connect_cm(&server);
+	become(0);
+	assert_int_equal(cm_call(user->fd, PROTO_CM_HELLO, &hello, sizeof(hello), NULL, 0, NULL),
+			 0);
+	assert_int_equal(cm_call(user->fd, PROTO_CM_CREATE_CHANNEL, NULL, 0, &resp, sizeof(resp),
+				 &user->events),
+			 0);
+	user->channel = resp.channel;
+}
+
+static void cm_user_end(const struct cm_user *user)
+{
+	close(user->events);
+	close(user->fd);
+}
+
+/* An identifier with this port of all addresses; 0: any. */
+static int take_port(const struct cm_user *user, uint16_t space, uint16_t port)
+{
+	struct rdma_ucm_create_id create = {.uid = 1, .ps = space, .qp_type = IBV_QPT_RC};
+	const struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons(port)};
+	struct rdma_ucm_bind bind = {.addr_size = sizeof(any)};
+	struct rdma_ucm_create_id_resp resp;
+
+	memcpy(create.reserved, &user->channel, sizeof(user->channel));
+	assert_int_equal(cm_call(user->fd, RDMA_USER_CM_CMD_CREATE_ID, &create, sizeof(create),
+				 &resp, sizeof(resp), NULL),
+			 0);
+	bind.id = resp.id;
+	memcpy(&bind.addr, &any, sizeof(any));
+	return cm_call(user->fd, RDMA_USER_CM_CMD_BIND, &bind, sizeof(bind), NULL, 0, NULL);
+}
+
+static uint32_t ephemeral_ports(uint16_t *first)
+{
+	FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "r");
+	unsigned int a = 0, b = 0;
+
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%u %u", &a, &b), 2);
+	fclose(file);
+	*first = (uint16_t)a;
+	return b - a + 1;
+}
+
+static uint32_t take_ports(const struct cm_user *user, uint32_t most)
+{
+	uint32_t taken = 0;
+
+	while (taken < most && take_port(user, RDMA_PS_TCP, 0) == 0)
+		taken++;
+	return taken;
+}
+
+/* One user has half of the ephemeral ports, however it asks for them; another gets some, and the
+ * other port spaces are unaffected. What an ended program had its user's next one gets at once. */
+static void another_user_gets_ports(void **state)
+{
+	struct cm_user first, second, other;
+	uint16_t lowest;
+	uint32_t all = ephemeral_ports(&lowest), half = (all + 1) / 2;
+
+	(void)state;
+	if (half > IDS_EACH)
+		skip();
+	start();
+	cm_user_begin(&first, ALICE);
+	cm_user_begin(&other, BOB);
+	assert_int_equal(take_ports(&first, all), half);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_not_equal(take_port(&first, RDMA_PS_TCP, (uint16_t)(lowest + i)), 0);
+	assert_int_equal(take_port(&first, RDMA_PS_UDP, 0), 0);
+	assert_int_equal(take_port(&first, RDMA_PS_TCP, (uint16_t)(lowest - 1)), 0);
+	assert_int_equal(take_ports(&other, all / 4), all / 4);
+	cm_user_end(&first);
+	cm_user_begin(&second, ALICE);
+	assert_int_equal(take_ports(&second, all / 4), all / 4);
+	cm_user_end(&second);
+	cm_user_end(&other);
+	raw_daemon_stop(&server);
+}
+
 /* ------------------------------------------------------------------ the tests */
 
 static void client_begin(struct client *c, uid_t uid, uint8_t type)
@@ -148,15 +274,6 @@ static void client_begin(struct client *c, uid_t uid, uint8_t type)
 	assert_int_equal(
 		raw_call(c->ctx, PROTO_OPEN_XRCD, &open, sizeof(open), &resp, sizeof(resp)), 0);
 	c->xrcd = resp.handle;
-}
-
-static void start(void)
-{
-	static const char config[] = "node-mode = 0666\nctl-mode = 0666\n";
-
-	if (geteuid() != 0)
-		skip();
-	raw_daemon_configured(&server, config);
 }
 
 static void another_user_gets_one(void **state)
@@ -179,6 +296,9 @@ static void another_user_gets_one(void **state)
 	raw_daemon_stop(&server);
 }
 
+static const char ports_row[] = "| ephemeral ports of a port space of the connection manager | "
+				"`ip_local_port_range` | half of what is left |";
+
 static void trust_md_has_the_numbers(void **state)
 {
 	char line[512], number[32], wanted[128];
@@ -196,7 +316,8 @@ static void trust_md_has_the_numbers(void **state)
 	FILE *file = fopen(TRUST_MD, "r");
 
 	assert_non_null(file);
-	while (fgets(line, sizeof(line), file))
+	while (fgets(line, sizeof(line), file)) {
+		found += !strncmp(line, ports_row, strlen(ports_row));
 		for (uint32_t i = 0; i < ROWS; i++) {
 			if (rows[i].size >= 1000)
 				snprintf(number, sizeof(number), "%u,%03u", rows[i].size / 1000,
@@ -205,16 +326,18 @@ static void trust_md_has_the_numbers(void **state)
 				 rows[i].name, number);
 			found += !strncmp(line, wanted, strlen(wanted));
 		}
+	}
 	fclose(file);
-	assert_int_equal(found, ROWS);
+	assert_int_equal(found, ROWS + 1);
 }
 
 int main(void)
 {
-	struct CMUnitTest tests[ROWS + 1] = {cmocka_unit_test(trust_md_has_the_numbers)};
+	struct CMUnitTest tests[ROWS + 2] = {cmocka_unit_test(trust_md_has_the_numbers),
+					     cmocka_unit_test(another_user_gets_ports)};
 
 	for (int i = 0; i < ROWS; i++)
-		tests[i + 1] = (struct CMUnitTest){.name = rows[i].name,
+		tests[i + 2] = (struct CMUnitTest){.name = rows[i].name,
 						   .test_func = another_user_gets_one,
 						   .initial_state = (void *)&rows[i]};
 	return cmocka_run_group_tests(tests, NULL, NULL);
