@@ -272,6 +272,32 @@ def hostile_control(fabric):
             "a LID that can't be")
 
 
+def another_user_is_refused(fabric):
+    """All that a fabric has a limited number of is its user's and root's: no other user gets a
+    connection, even where the sockets' modes would let one in."""
+    if os.geteuid():
+        print("another_user_is_refused: skipped, it needs root")
+        return
+    fabric.start(SMALL)
+    here = os.getcwd()
+    os.chdir(fabric.runtime)
+    os.chmod(".", 0o711)
+    try:
+        for name, kind in (("fabric", socket.SOCK_SEQPACKET), ("fabctl", socket.SOCK_STREAM)):
+            os.chmod(name, 0o666)
+            connection = socket.socket(socket.AF_UNIX, kind)
+            connection.settimeout(PATIENCE)
+            os.seteuid(60001)
+            try:
+                connection.connect(name)
+            finally:
+                os.seteuid(0)
+            require(closed(connection), f"{name}: another user's connection is served")
+    finally:
+        os.chdir(here)
+    require(fabric.ask(op="status")["nodes"], "root's connection isn't served")
+
+
 def seconds_of(fabric, *words):
     begin = time.monotonic()
     _, text = fabric.run("H2", *words)
@@ -339,5 +365,5 @@ if __name__ == "__main__":
                    stdout=subprocess.DEVNULL)
     sys.exit(main([killed_and_resumed, killed_under_a_manager, a_manager_goes_on, issm_survives,
                    saved_and_loaded, what_is_refused, damaged_states, hostile_packets, a_program_that_never_reads,
-                   hostile_control, what_the_file_says_of_cables, delays_hold_up_datagrams,
+                   hostile_control, another_user_is_refused, what_the_file_says_of_cables, delays_hold_up_datagrams,
                    signals_end_it, without_a_fabric]))
