@@ -296,7 +296,7 @@ static void another_user_gets_one(void **state)
 	raw_daemon_stop(&server);
 }
 
-static const char ports_row[] = "| ephemeral ports of a port space of the connection manager | "
+static const char ports_row[] = "| ephemeral ports, of each port space of the CM | "
 				"`ip_local_port_range` | half of what is left |";
 
 static void trust_md_has_the_numbers(void **state)
