@@ -206,7 +206,7 @@ void cm_receive(struct cm *cm, const struct cm_path *path, const uint8_t bytes[M
 		uint64_t now_ms);
 /* Writes the time of the next cm_tick(). False: no deadline is set. */
 bool cm_deadline(const struct cm *cm, uint64_t *at_ms);
-/* Handles all deadlines up to `now_ms`. */
+/* Handles deadlines up to `now_ms`: a bounded number; the rest stays due (cm_deadline()). */
 void cm_tick(struct cm *cm, uint64_t now_ms);
 /*
  * Until when a peer on another host needs this struct cm, although its own endpoints are closed: a

@@ -645,11 +645,16 @@ bool cm_deadline(const struct cm *cm, uint64_t *at_ms)
 	return first;
 }
 
+/* More than these wait for the next call, so that other users' requests come in between. */
+enum { CM_TICK_MAX = 64 };
+
 void cm_tick(struct cm *cm, uint64_t now)
 {
 	struct deadline *first;
 
-	while ((first = deadlines_first(&cm->deadlines)) && first->at_ms <= now) {
+	for (int i = 0;
+	     i < CM_TICK_MAX && (first = deadlines_first(&cm->deadlines)) && first->at_ms <= now;
+	     i++) {
 		struct cm_endpoint *e = container_of(first, struct cm_endpoint, deadline);
 
 		deadline_clear(&cm->deadlines, first);

@@ -22,6 +22,7 @@ enum { EVENT_PORT_ACTIVE = 9, EVENT_PORT_ERR = 10 };
 
 struct waiting {
 	struct list node;
+	struct list same;  /* in its bucket, if it may have an equal */
 	struct link *link; /* LINK: the link that the event is about */
 	int fds[2];	   /* CAPTURE: owned by this entry; -1: none */
 	struct proto_event event;
@@ -35,6 +36,7 @@ bool events_alive(const struct events *events)
 /* Frees an entry that is off the queue, sent or dropped. */
 static void waiting_free(struct waiting *w)
 {
+	list_del(&w->same);
 	if (w->link)
 		link_event_done(w->link);
 	for (int i = 0; i < 2; i++)
@@ -128,6 +130,8 @@ int events_open(struct events *events, struct loop *loop, int *peer_fd)
 
 	*events = (struct events){.loop = loop, .watch = {.fd = -1, .ready = events_on_ready}};
 	list_init(&events->queue);
+	for (uint32_t i = 0; i < EVENTS_BUCKETS; i++)
+		list_init(&events->bucket[i]);
 	timer_init(&events->retry, on_retry);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
 		return -errno;
@@ -157,10 +161,19 @@ static struct waiting *waiting_new(struct link *link, const struct proto_event *
 
 	if (!w)
 		return NULL;
+	list_init(&w->same);
 	w->link = link;
 	w->event = *event;
 	w->fds[0] = w->fds[1] = -1;
 	return w;
+}
+
+static uint32_t event_bucket(const struct proto_event *event)
+{
+	uint64_t word = event->link_id ^ (uint64_t)event->slot << 24 ^
+			(uint64_t)event->value << 40 ^ (uint64_t)event->type << 56;
+
+	return (uint32_t)(word * 0x9e3779b97f4a7c15ull >> 32) % EVENTS_BUCKETS;
 }
 
 static int events_enqueue(struct events *events, struct link *link, const struct proto_event *event)
@@ -172,6 +185,8 @@ static int events_enqueue(struct events *events, struct link *link, const struct
 	if (!w)
 		return -ENOMEM;
 	list_add_tail(&events->queue, &w->node);
+	if (!link)
+		list_add_tail(&events->bucket[event_bucket(event)], &w->same);
 	events_flush(events);
 	return 0;
 }
@@ -234,12 +249,12 @@ void events_link_forget(struct events *events, struct link *link)
 /* Whether an equal event waits already. */
 static bool is_queued(const struct events *events, const struct proto_event *event)
 {
-	list_for_each(node, &events->queue) {
-		struct waiting *w = container_of(node, struct waiting, node);
-
-		if (!w->link && w->fds[0] < 0 && !memcmp(&w->event, event, sizeof(*event)))
+	if (!events_alive(events))
+		return false;
+	list_for_each(node, (struct list *)&events->bucket[event_bucket(event)])
+		if (!memcmp(&container_of(node, struct waiting, same)->event, event,
+			    sizeof(*event)))
 			return true;
-	}
 	return false;
 }
 
@@ -278,7 +293,7 @@ static void unqueue_port(struct events *events, uint32_t device)
 		    (w->event.value != EVENT_PORT_ACTIVE && w->event.value != EVENT_PORT_ERR))
 			continue;
 		list_del(&w->node);
-		free(w);
+		waiting_free(w);
 	}
 }
 

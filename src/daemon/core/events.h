@@ -18,11 +18,16 @@
 
 struct link;
 
+/* Equal events are looked for by their contents: a process that doesn't read its socket may have
+ * thousands waiting. */
+#define EVENTS_BUCKETS 64u
+
 struct events {
 	struct loop *loop;
 	struct watch watch; /* fd -1: the process closed its end */
 	struct timer retry;
 	struct list queue;
+	struct list bucket[EVENTS_BUCKETS];  /* of the queue, those that may have an equal */
 	void (*gone)(struct events *events); /* the other end was closed; NULL: no callback */
 };
 

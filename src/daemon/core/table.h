@@ -19,13 +19,18 @@
 #define TABLE_GENERATION_BITS 9
 
 struct table_entry {
-	void *object; /* NULL: the place is free */
-	uint32_t generation;
+	void *object;	     /* NULL: the place is free */
+	uint32_t generation; /* minus first_generation */
 };
 
+/* Places are added by chunks, which never move: so that to add an object takes about as long in a
+ * table of a million as in an empty one. The first chunk grows by doubling, because most tables are
+ * small. */
+#define TABLE_CHUNK 1024u
+
 struct table {
-	struct table_entry *entries;
-	uint32_t room;
+	struct table_entry **chunks;
+	uint32_t room;		   /* places that there are: less than a chunk, or whole chunks */
 	uint32_t first_generation; /* of every place; to be set while the table is empty */
 	struct ids ids;
 };

@@ -63,62 +63,6 @@ void udp_group_hear_all(int fd, bool yes)
 	setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, &value, sizeof(value));
 }
 
-/* ------------------------------------------------------------------ all of them */
-
-/*
- * The kernel doesn't tell which groups a socket has joined, but /proc lists the groups of each
- * interface: leaving a group that the socket isn't in only fails.
- */
-
-/* Lines "INDEX NAME: ...", each followed by its groups: an address as a word in hex, ... */
-static void leave_all_v4(int fd)
-{
-	FILE *file = fopen("/proc/self/net/igmp", "re");
-	char line[256];
-	uint32_t ifindex = 0, word;
-
-	while (file && fgets(line, sizeof(line), file)) {
-		uint8_t gid[16] = {[10] = 0xff, [11] = 0xff};
-
-		if (line[0] != '\t') {
-			ifindex = sscanf(line, "%u", &word) == 1 ? word : 0;
-		} else if (ifindex && sscanf(line, " %8x", &word) == 1) {
-			memcpy(gid + 12, &word, sizeof(word));
-			udp_group_leave(fd, gid, ifindex);
-		}
-	}
-	if (file)
-		fclose(file);
-}
-
-/* Lines "INDEX NAME ADDRESS ...", the address in 32 digits. */
-static void leave_all_v6(int fd)
-{
-	FILE *file = fopen("/proc/self/net/igmp6", "re");
-	char line[256], digits[33];
-	uint32_t ifindex;
-
-	while (file && fgets(line, sizeof(line), file)) {
-		uint8_t gid[16];
-		int n = 0;
-
-		if (sscanf(line, "%u %*s %32s", &ifindex, digits) != 2)
-			continue;
-		while (n < 16 && sscanf(digits + 2 * n, "%2hhx", &gid[n]) == 1)
-			n++;
-		if (n == 16)
-			udp_group_leave(fd, gid, ifindex);
-	}
-	if (file)
-		fclose(file);
-}
-
-void udp_group_leave_all(int fd)
-{
-	leave_all_v4(fd);
-	leave_all_v6(fd);
-}
-
 /* ------------------------------------------------------------------ the host's routes */
 
 int udp_group_source(const uint8_t gid[16], uint8_t source[16])

@@ -19,9 +19,6 @@ int udp_group_socket(bool ipv6);
  * -errno. */
 int udp_group_join(int fd, const uint8_t gid[16], uint32_t ifindex);
 void udp_group_leave(int fd, const uint8_t gid[16], uint32_t ifindex);
-/* Leaves all groups, whichever process joined them. Takes the longer the more groups the host is
- * in. */
-void udp_group_leave_all(int fd);
 
 /* Whether the socket receives the packets of all groups that any socket of this host has joined:
  * for a socket that can't join more. */

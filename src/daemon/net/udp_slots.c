@@ -22,7 +22,7 @@ enum { STEP = 16, OWNER_MS = 1000, FILES_SHARE = 4 };
  * gets no processor, which takes tens of milliseconds on a loaded machine; a daemon that then took
  * the group for broken would refuse the wire to all new programs. The daemon waits meanwhile, so it
  * is patient once only: a process that breaks the group again and again costs it little. */
-enum { PROBE_QUICK_MS = 20, PROBE_PATIENT_MS = 1000 };
+enum { PROBE_QUICK_MS = 20, PROBE_PATIENT_MS = 1000, PROBE_REUSED_MS = 5 };
 
 static void udp_slots_log_fault(struct wire *wire, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -309,7 +309,7 @@ int udp_slots_adopt(struct wire *wire, int out)
 	/* All but the last, which is never given out. */
 	for (uint32_t i = 0; i < wire->count; i++) {
 		wire->owner[i] = i + 1 < wire->count ? UDP_SLOTS_SOMEBODY : UDP_SLOTS_NOBODY;
-		wire->is_member[i] = true;
+		wire->is_member[i] = i + 1 < wire->count;
 	}
 	wire->unproved = wire->broken = false;
 	wire->why[0] = 0;
@@ -361,23 +361,24 @@ static int udp_slot_renew(struct wire *wire, uint32_t slot)
 	return udp_slot_provide(wire, slot);
 }
 
-/* Tests whether the slot's socket gets a packet for the slot. */
-static int udp_slot_prove(struct wire *wire, uint32_t slot)
+/* Whether the slot's socket gets a packet for the slot; also if that can't be found out. */
+static bool udp_slot_hears(const struct wire *wire, uint32_t slot, unsigned int patience_ms)
 {
 	int fd = wire->fd[slot];
 
 	slot_socket_drain(fd);
-	if (wire->unproved ||
-	    slot_socket_probe(wire->fd[0], fd, slot,
-			      wire->broken ? PROBE_QUICK_MS : PROBE_PATIENT_MS) != -ENOENT)
-		return 0;
+	return wire->unproved || slot_socket_probe(wire->fd[0], fd, slot, patience_ms) != -ENOENT;
+}
+
+static int udp_slot_broken(struct wire *wire, uint32_t slot)
+{
 	wire->broken = true;
 	udp_slots_log_fault(
 		wire,
 		"a program changed the order of the sockets of UDP port %d: slot %u gets nothing; "
 		"end all programs that use the device, then it is made anew",
 		WIRE_PORT, slot);
-	slot_socket_room(fd, false);
+	slot_socket_room(wire->fd[slot], false);
 	return -ENODEV;
 }
 
@@ -389,36 +390,51 @@ static int udp_slot_lock(struct wire *wire, uint32_t slot, bool loops)
 	return err ? err : slot_socket_lock(wire->fd[slot]);
 }
 
-/* The slot's socket is in no group from now on. To leave all groups of the host takes the longer
- * the more there are, and any user may have thousands: only what the last daemon left is worth it.
- * A process can join groups by its socket itself; the datagrams are dropped, and come to processes
- * of its user only (udp_slot_prepare()). */
-static void leave_groups(struct wire *wire, uint32_t slot)
+/* Whether a new process of this user may have the socket that the last one at this slot had. */
+static bool udp_slot_fits(const struct wire *wire, uint32_t slot, uid_t uid, bool loops)
 {
-	udp_group_hear_all(wire->fd[slot], false);
-	if (wire->is_member[slot])
-		udp_group_leave_all(wire->fd[slot]);
-	wire->is_member[slot] = false;
+	return wire->owner[slot] == UDP_SLOTS_NOBODY ||
+	       (wire->owner[slot] == uid && wire->loops[slot] == loops && !wire->is_member[slot]);
 }
 
-/* Prepares the place for a new process; no process has it now. */
-static int udp_slot_prepare(struct wire *wire, uint32_t slot, uid_t uid, bool loops)
+/* Makes the socket what a new process gets. */
+static int udp_slot_clean(struct wire *wire, uint32_t slot, bool loops)
 {
-	int err = 0;
+	int err = wire->owner[slot] == UDP_SLOTS_NOBODY ? udp_slot_lock(wire, slot, loops) : 0;
 
-	if (wire->owner[slot] != UDP_SLOTS_NOBODY &&
-	    (wire->owner[slot] != uid || wire->loops[slot] != loops))
-		err = udp_slot_renew(wire, slot);
-	if (err)
-		explain_error(wire, err);
-	if (!err && wire->owner[slot] == UDP_SLOTS_NOBODY)
-		err = udp_slot_lock(wire, slot, loops);
 	if (err)
 		return err;
-	leave_groups(wire, slot);
+	udp_group_hear_all(wire->fd[slot], false);
 	slot_socket_reset(wire->fd[slot]);
 	slot_socket_room(wire->fd[slot], true);
-	return udp_slot_prove(wire, slot);
+	return 0;
+}
+
+static int udp_slot_renew_clean(struct wire *wire, uint32_t slot, bool loops)
+{
+	int err = udp_slot_renew(wire, slot);
+
+	if (err)
+		explain_error(wire, err);
+	return err ? err : udp_slot_clean(wire, slot, loops);
+}
+
+/* Prepares the place for a new process; no process has it now. But a process of the same user that
+ * had it may have kept a copy of the socket, and take packets from it, also the one by which it is
+ * tested: only a socket that no process ever had tells that the order was changed. */
+static int udp_slot_prepare(struct wire *wire, uint32_t slot, uid_t uid, bool loops)
+{
+	int err = udp_slot_fits(wire, slot, uid, loops) ? udp_slot_clean(wire, slot, loops)
+							: udp_slot_renew_clean(wire, slot, loops);
+
+	if (!err && wire->owner[slot] != UDP_SLOTS_NOBODY) {
+		if (udp_slot_hears(wire, slot, PROBE_REUSED_MS))
+			return 0;
+		err = udp_slot_renew_clean(wire, slot, loops);
+	}
+	if (err || udp_slot_hears(wire, slot, wire->broken ? PROBE_QUICK_MS : PROBE_PATIENT_MS))
+		return err;
+	return udp_slot_broken(wire, slot);
 }
 
 int udp_slots_open(struct wire *wire)
@@ -465,7 +481,13 @@ void udp_slots_slot_done(struct wire *wire, uint32_t slot)
 {
 	if (wire->leaving || slot + 1 >= wire->count)
 		return;
-	leave_groups(wire, slot);
+	/* The groups that the last daemon joined by the socket end with it: to leave all groups of
+	 * the host would take the longer the more there are, and any user may have thousands. A
+	 * process can join groups by its socket itself; the datagrams are dropped, and come to
+	 * processes of its user only. */
+	if (wire->is_member[slot] && udp_slot_renew(wire, slot) != 0)
+		log_debug("slot %u: its socket stays a member of groups", slot);
+	udp_group_hear_all(wire->fd[slot], false);
 	slot_socket_room(wire->fd[slot], false);
 	slot_socket_drain(wire->fd[slot]);
 	slot_socket_steer(wire->fd[0]);

@@ -64,7 +64,7 @@ enum { UDP_SLOTS_PLACES = LIMIT_SLOTS + 1 };
  *   flag      set by                                     cleared by
  *   ipv6      open_group(), if the host has IPv6; the    open_group()
  *             family of adopted sockets
- *   broken    udp_slot_prove(): a slot's packets went    udp_slots_all_done(), which closes the
+ *   broken    udp_slot_broken(): a slot's packets went   udp_slots_all_done(), which closes the
  *             to another place                           sockets first; opening, adopting
  *   unproved  try_loopback(), when the sockets are       opening, adopting
  *             opened
@@ -75,8 +75,8 @@ struct wire {
 	uid_t owner[UDP_SLOTS_PLACES]; /* the user whose processes may have it, or a value above */
 	bool loops[UDP_SLOTS_PLACES];  /* its filter passes this host's own packets; the first
 					  place's: set before the group is opened */
-	/* The last daemon may have made it a member of groups: set by udp_slots_adopt(), cleared
-	 * when it has left all. A socket's other memberships end with the queue pairs'. */
+	/* The last daemon may have made it a member of groups: set by udp_slots_adopt(); the next
+	 * process at the place gets another socket. Other memberships end with the queue pairs'. */
 	bool is_member[UDP_SLOTS_PLACES];
 	uint32_t count; /* places; 0: the wire isn't open */
 	int guard;	/* see slot_socket_guard(); -1: none */

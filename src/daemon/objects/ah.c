@@ -7,6 +7,7 @@
 #include "daemon/core/dispatch.h"
 #include "daemon/net/route.h"
 #include "daemon/objects/context.h"
+#include "daemon/objects/share.h"
 
 int command_create_ah(struct request *request, void *response)
 {
@@ -30,14 +31,14 @@ int command_create_ah(struct request *request, void *response)
 
 	ah->attr = *attr;
 	ah->pd = pd;
-	pd->object.users++;
+	domain_pd_use(pd);
 	resp->ah_handle = object->handle;
 	return 0;
 }
 
 void ah_release(struct ah *ah)
 {
-	ah->pd->object.users--;
+	domain_pd_unuse(ah->pd);
 }
 
 int command_destroy_ah(struct request *request, void *response)

@@ -112,7 +112,7 @@ int mr_make(struct request *request, struct pd *pd, struct mr **out)
 		return err;
 	}
 	mr->pd = pd;
-	pd->object.users++;
+	domain_pd_use(pd);
 	list_init(&mr->by_dm);
 	*out = mr;
 	return 0;
@@ -221,8 +221,8 @@ int command_rereg_mr(struct request *request, void *response)
 			return err;
 		pinned_sub(context->process, mr->pinned);
 	}
-	mr->pd->object.users--;
-	wanted.pd->object.users++;
+	domain_pd_unuse(mr->pd);
+	domain_pd_use(wanted.pd);
 	mr->pd = wanted.pd;
 	mr->addr = wanted.addr;
 	mr->length = wanted.length;
@@ -243,7 +243,7 @@ void mr_release(struct mr *mr)
 	list_del(&mr->by_dm);
 	if (mr->dm)
 		mr->dm->object.users--;
-	mr->pd->object.users--;
+	domain_pd_unuse(mr->pd);
 	mr->pd->null_regions -= mr->without_memory;
 }
 

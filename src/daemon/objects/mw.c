@@ -11,6 +11,7 @@
 #include "daemon/core/dispatch.h"
 #include "daemon/core/process.h"
 #include "daemon/objects/context.h"
+#include "daemon/objects/share.h"
 
 /* enum ibv_mw_type, whose numbers the kernel's header doesn't have. */
 enum { MW_TYPE_1 = 1, MW_TYPE_2 = 2 };
@@ -48,7 +49,7 @@ int command_alloc_mw(struct request *request, void *response)
 		return err;
 	}
 	mw->pd = pd;
-	pd->object.users++;
+	domain_pd_use(pd);
 	mw->type = body->mw_type;
 	*resp = (struct ib_uverbs_alloc_mw_resp){.mw_handle = object->handle, .rkey = mw->rkey};
 	return 0;
@@ -57,7 +58,7 @@ int command_alloc_mw(struct request *request, void *response)
 void mw_release(struct mw *mw)
 {
 	keys_give(&mw->object.context->process->keys, mw->rkey);
-	mw->pd->object.users--;
+	domain_pd_unuse(mw->pd);
 }
 
 int command_dealloc_mw(struct request *request, void *response)

@@ -52,7 +52,7 @@ struct object {
 struct pd {
 	struct object object;
 	struct domain *domain; /* shared with other contexts' PDs; NULL: not shared (share.h) */
-	struct list sibling;   /* on domain->pds */
+	struct list sibling;   /* on domain->pds: those in use come first */
 	bool imported;	       /* made by PROTO_IMPORT_PD */
 	/* Of object.users, null regions: the program may end the domain before them. */
 	uint32_t null_regions;

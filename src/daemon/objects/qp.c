@@ -14,6 +14,7 @@
 #include "daemon/core/user.h"
 #include "daemon/net/mcast.h"
 #include "daemon/objects/context.h"
+#include "daemon/objects/share.h"
 #include "daemon/objects/xrc.h"
 #include "proto/limits.h"
 #include "wire/packet.h"
@@ -96,7 +97,7 @@ static void qp_fill(struct qp *qp, const struct parts *parts, uint8_t type)
 	qp->send_cq = parts->send_cq;
 	qp->recv_cq = parts->recv_cq;
 	qp->srq = parts->srq;
-	qp->pd->object.users++;
+	domain_pd_use(qp->pd);
 	qp->send_cq->object.users++;
 	if (qp->recv_cq)
 		qp->recv_cq->object.users++;
@@ -237,7 +238,7 @@ void qp_release(struct qp *qp)
 	if (qp->recv_cq)
 		qp->recv_cq->object.users--;
 	qp->send_cq->object.users--;
-	qp->pd->object.users--;
+	domain_pd_unuse(qp->pd);
 }
 
 int command_destroy_qp(struct request *request, void *response)

@@ -130,10 +130,33 @@ struct domain *domain_make(const struct context *context, uint32_t handle)
 	return domain;
 }
 
+/* The PD's place among its siblings, after its first use began, or its last one ended. */
+static void pd_place(struct pd *pd)
+{
+	list_del(&pd->sibling);
+	if (pd->object.users)
+		list_add_tail(pd->domain->pds.next, &pd->sibling); /* before the first */
+	else
+		list_add_tail(&pd->domain->pds, &pd->sibling);
+}
+
+void domain_pd_use(struct pd *pd)
+{
+	if (!pd->object.users++ && pd->domain)
+		pd_place(pd);
+}
+
+void domain_pd_unuse(struct pd *pd)
+{
+	if (!--pd->object.users && pd->domain)
+		pd_place(pd);
+}
+
 void domain_join(struct domain *domain, struct pd *pd)
 {
 	pd->domain = domain;
-	list_add_tail(&domain->pds, &pd->sibling);
+	list_init(&pd->sibling);
+	pd_place(pd);
 }
 
 void domain_leave(struct pd *pd)
@@ -155,7 +178,9 @@ bool domain_busy(const struct domain *domain)
 	list_for_each(node, &domain->pds) {
 		const struct object *pd = &container_of(node, struct pd, sibling)->object;
 
-		if (pd->users && !context_has_ended(pd->context))
+		if (!pd->users)
+			return false; /* nor are those behind it */
+		if (!context_has_ended(pd->context))
 			return true;
 	}
 	return false;

@@ -57,6 +57,10 @@ int share_find(const struct context *context, enum object_kind kind, uint32_t ha
 struct domain *domain_find(const struct context *context, uint32_t handle);
 /* Makes a domain without siblings; the caller adds one at once. NULL: no memory. */
 struct domain *domain_make(const struct context *context, uint32_t handle);
+/* Counts an object that uses the PD, or one less. The domain's PDs in use stay in front, so that
+ * domain_busy() looks at none of the others: a domain may have as many as its user has objects. */
+void domain_pd_use(struct pd *pd);
+void domain_pd_unuse(struct pd *pd);
 /* Adds a sibling. */
 void domain_join(struct domain *domain, struct pd *pd);
 /* Takes a PD out of its domain; the last one frees the domain. */

@@ -8,6 +8,7 @@
 #include "daemon/core/dispatch.h"
 #include "daemon/core/process.h"
 #include "daemon/objects/context.h"
+#include "daemon/objects/share.h"
 #include "proto/limits.h"
 
 /* enum ibv_srq_attr_mask */
@@ -30,7 +31,7 @@ static int srq_create_for(struct request *request, const struct ib_uverbs_create
 	struct srq *srq = (struct srq *)object;
 
 	srq->pd = pd;
-	pd->object.users++;
+	domain_pd_use(pd);
 	srq->max_wr = body->max_wr;
 	srq->max_sge = body->max_sge;
 	resp->srq_handle = object->handle;
@@ -142,7 +143,7 @@ void srq_release(struct srq *srq)
 		ids_give(&srq->object.context->process->qpns, srq->srqn & (LIMIT_QPS_PER_SLOT - 1));
 		srq->xrcd->object.users--;
 	}
-	srq->pd->object.users--;
+	domain_pd_unuse(srq->pd);
 }
 
 int command_destroy_srq(struct request *request, void *response)

@@ -378,7 +378,7 @@ static void take_wire(struct hca *hca, struct daemon_wire *roce)
 }
 
 /* The process gets its UDP socket now, if no daemon before had one for it. */
-static void take_socket(struct hca *hca, struct daemon_wire *roce)
+static void take_udp_socket(struct hca *hca, struct daemon_wire *roce)
 {
 	if (roce->socket < 0 || !hca->roce || hca_has_wire(hca))
 		return;
@@ -412,7 +412,7 @@ static void take_over(struct hca *hca, struct fresh *fresh)
 	list_for_each(node, &hca->contexts)
 		replace_fd(&container_of(node, struct context, node)->conn.fd,
 			   &fresh->contexts[i++].fd);
-	take_socket(hca, &fresh->roce);
+	take_udp_socket(hca, &fresh->roce);
 	/* Link requests that the old daemon didn't answer are queued again. */
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link *link = atomic_load(&hca->link_by_slot[slot]);

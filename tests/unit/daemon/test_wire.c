@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -800,13 +801,57 @@ static void left_group(int (*leave)(int fd))
 		if (slot != 2)
 			expect_delivery(slot);
 	assert_int_equal(next(fd), -1);
-	/* And it is detected when the slot is allocated again, and for later slots. */
+	/* The next process at the slot gets the socket that is there now. */
 	udp_slots_slot_done(&wire, 2);
-	assert_int_equal(slot_of(&wire, 2, false), -ENODEV);
-	assert_non_null(strstr(wire.why, "slot 2 gets nothing"));
-	assert_int_equal(slot_of(&wire, 20, false), -ENODEV);
-	for (uint32_t slot = 3; slot < 15; slot++)
+	assert_true(slot_of(&wire, 2, false) >= 0);
+	for (uint32_t slot = 1; slot < 15; slot++)
 		expect_delivery(slot);
+	/* When two have left, the places aren't known any more. That is detected when a slot is
+	 * allocated again, and for later slots. */
+	assert_int_equal(leave(wire.fd[2]), 0);
+	assert_int_equal(leave(wire.fd[3]), 0);
+	udp_slots_slot_done(&wire, 3);
+	assert_int_equal(slot_of(&wire, 3, false), -ENODEV);
+	assert_non_null(strstr(wire.why, "slot 3 gets nothing"));
+	assert_int_equal(slot_of(&wire, 20, false), -ENODEV);
+	for (uint32_t slot = 4; slot < 13; slot++)
+		expect_delivery(slot);
+}
+
+/* The former owner of a slot's socket takes what comes to it; returns its process. */
+static pid_t thief_begin(int fd)
+{
+	char buffer[64];
+	pid_t thief = fork();
+
+	if (thief)
+		return thief;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (;;)
+		recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+}
+
+/* A process of the same user that had the slot may take the packet by which its socket is tested:
+ * the next process gets another socket, and the wire goes on. */
+static void taken_by_former_owner(void **state)
+{
+	enum { ROUNDS = 20 };
+
+	(void)state;
+	for (int i = 0; i < ROUNDS; i++) {
+		int kept = dup(slot_of(&wire, 2, false));
+		pid_t thief = thief_begin(kept);
+
+		udp_slots_slot_done(&wire, 2);
+		assert_true(slot_of(&wire, 2, false) >= 0);
+		assert_int_equal(wire.why[0], 0);
+		kill(thief, SIGKILL);
+		assert_int_equal(waitpid(thief, NULL, 0), thief);
+		close(kept);
+		slot_socket_drain(wire.fd[2]);
+		expect_delivery(2);
+		udp_slots_slot_done(&wire, 2);
+	}
 }
 
 static int by_disconnect(int fd)
@@ -929,6 +974,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(first_in_the_list, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_probe_waits, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(bound_to_device, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(taken_by_former_owner, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(options_are_reset, set_up, tear_down),
 	};
 	int err = netns_enter(1);
