@@ -100,6 +100,7 @@ EXPORT const char *ibv_wr_opcode_str(enum ibv_wr_opcode opcode)
 {
 	return name_lookup(wr_opcode_names, COUNT_OF(wr_opcode_names), (int)opcode);
 }
+EXPORT_SINCE_34(ibv_wr_opcode_str, ibv_wr_opcode_str);
 
 EXPORT const char *ibv_wc_status_str(enum ibv_wc_status status)
 {

@@ -9,6 +9,7 @@
  * alone; a handle's count of regions is atomic.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <infiniband/later.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -24,20 +25,20 @@
 
 /* ------------------------------------------------------------------ buffers */
 
-struct ibv_buf {
-	struct ibv_pd *pd;
-	void *addr;
-	size_t size;
-};
-
+/* Ordinary pages; a driver of the kernel's device may have others. */
 EXPORT void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **out)
 {
+	struct kernel_context *kernel = kernel_context_of(pd->context);
+
+	if (kernel && kernel->ops.alloc_buf)
+		return kernel_alloc_buf(kernel, pd, size, out);
 	struct ibv_buf *buf = calloc(1, sizeof(*buf));
 
 	if (!buf)
 		return fail_null(ENOMEM);
 	buf->pd = pd;
 	buf->size = size;
+	buf->dmabuf_fd = -1;
 	int err = posix_memalign(&buf->addr, (size_t)sysconf(_SC_PAGESIZE), size);
 
 	if (err) {
@@ -50,13 +51,18 @@ EXPORT void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **out)
 
 EXPORT void ibv_free_buf(struct ibv_buf *buf)
 {
+	struct kernel_context *kernel = kernel_context_of(buf->pd->context);
+
+	if (kernel && kernel_free_buf(kernel, buf))
+		return;
 	free(buf->addr);
 	free(buf);
 }
 
 EXPORT int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf)
 {
-	(void)buf;
+	if (buf->dmabuf_fd >= 0)
+		return fcntl(buf->dmabuf_fd, F_DUPFD_CLOEXEC, 0);
 	errno = ENODATA;
 	return -1;
 }
@@ -102,7 +108,11 @@ static int dmah_check(const struct ibv_dmah_init_attr *attr)
 
 EXPORT struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context, struct ibv_dmah_init_attr *attr)
 {
-	int err = kernel_context_of(context) ? EOPNOTSUPP : dmah_check(attr);
+	struct kernel_context *kernel = kernel_context_of(context);
+
+	if (kernel)
+		return kernel_alloc_dmah(kernel, attr);
+	int err = dmah_check(attr);
 	struct dmah *dmah = err ? NULL : calloc(1, sizeof(*dmah));
 
 	if (!dmah)
@@ -114,6 +124,10 @@ EXPORT struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context, struct ibv_d
 
 EXPORT int ibv_dealloc_dmah(struct ibv_dmah *ibv)
 {
+	struct kernel_context *kernel = kernel_context_of(ibv->context);
+
+	if (kernel)
+		return kernel_dealloc_dmah(kernel, ibv);
 	if (atomic_load(&dmah_of(ibv)->users))
 		return fail_errno(EBUSY);
 	context_count(ibv->context, -1);
@@ -175,12 +189,42 @@ static int mr_check_fields(const struct ibv_pd *pd, const struct ibv_mr_init_att
 	return mask & IBV_REG_MR_MASK_BUF && !mr_is_in_buffer(pd, attr) ? EINVAL : 0;
 }
 
+/* Whether the other calls can't say what the fields say: a DMA handle, or a driver's DMA buffer. */
+static bool mr_is_by_fields(const struct ibv_mr_init_attr *attr)
+{
+	return attr->comp_mask & IBV_REG_MR_MASK_DMAH ||
+	       (attr->comp_mask & IBV_REG_MR_MASK_BUF && attr->buf->dmabuf_fd >= 0);
+}
+
+/* By the kernel's driver. Pages that it pins mustn't move in a fork (verbs_fork.c). */
+static struct ibv_mr *kernel_mr_by_fields(struct kernel_context *kernel, struct ibv_pd *pd,
+					  struct ibv_mr_init_attr *attr)
+{
+	bool pinned =
+		!(attr->comp_mask & IBV_REG_MR_MASK_FD) && !(attr->access & IBV_ACCESS_ON_DEMAND);
+	int err = pinned ? fork_register(attr->addr, attr->length) : 0;
+
+	if (err)
+		return fail_null(err);
+	struct ibv_mr *mr = kernel_reg_mr_ex(kernel, pd, attr);
+
+	if (!mr && pinned) {
+		err = errno;
+		fork_unregister(attr->addr, attr->length);
+		errno = err;
+	}
+	return mr;
+}
+
 EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
 {
+	struct kernel_context *kernel = kernel_context_of(pd->context);
 	int err = mr_check_fields(pd, attr);
 
 	if (err)
 		return fail_null(err);
+	if (kernel && mr_is_by_fields(attr))
+		return kernel_mr_by_fields(kernel, pd, attr);
 	struct ibv_dmah *dmah = attr->comp_mask & IBV_REG_MR_MASK_DMAH ? attr->dmah : NULL;
 	uint64_t iova = attr->comp_mask & IBV_REG_MR_MASK_IOVA ? attr->iova : (uintptr_t)attr->addr;
 
@@ -209,7 +253,10 @@ EXPORT struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, voi
 
 EXPORT int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm)
 {
-	(void)dm;
+	struct kernel_context *kernel = kernel_context_of(dm->context);
+
+	if (kernel)
+		return kernel_dm_export(kernel, dm);
 	errno = EOPNOTSUPP;
 	return -1;
 }
@@ -230,8 +277,11 @@ static unsigned int only_bit(unsigned int bits)
 EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num,
 				uint64_t *port_speed)
 {
+	struct kernel_context *kernel = kernel_context_of(context);
 	struct ibv_port_attr attr;
 
+	if (kernel && kernel->ops.query_port_speed)
+		return kernel_query_port_speed(kernel, port_num, port_speed);
 	if (port_num > UINT8_MAX)
 		return fail_errno(EINVAL);
 	int err = ibv_query_port(context, (uint8_t)port_num, &attr);
@@ -248,65 +298,80 @@ EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num,
 
 /* ------------------------------------------------------------------ completion counters */
 
-EXPORT int _ibv_query_comp_cntr_caps(struct ibv_context *context, void *caps, size_t caps_size)
+EXPORT int _ibv_query_comp_cntr_caps(struct ibv_context *context, struct ibv_comp_cntr_caps *caps,
+				     size_t caps_size)
 {
-	(void)context;
+	struct kernel_context *kernel = kernel_context_of(context);
+
 	memset(caps, 0, caps_size);
-	return fail_errno(EOPNOTSUPP);
+	return kernel ? kernel_comp_cntr_caps(kernel, caps, caps_size) : fail_errno(EOPNOTSUPP);
 }
 
 EXPORT struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
 						  struct ibv_comp_cntr_init_attr *attr)
 {
-	(void)context, (void)attr;
-	return fail_null(EOPNOTSUPP);
+	struct kernel_context *kernel = kernel_context_of(context);
+
+	return kernel ? kernel_create_comp_cntr(kernel, attr) : fail_null(EOPNOTSUPP);
 }
 
 EXPORT int ibv_destroy_comp_cntr(struct ibv_comp_cntr *counter)
 {
-	(void)counter;
-	return fail_errno(EOPNOTSUPP);
+	struct kernel_context *kernel = kernel_context_of(counter->context);
+
+	return kernel ? kernel_destroy_comp_cntr(kernel, counter) : fail_errno(EOPNOTSUPP);
+}
+
+static int counter_change(struct ibv_comp_cntr *counter, enum counter_change change, uint64_t value)
+{
+	struct kernel_context *kernel = kernel_context_of(counter->context);
+
+	return kernel ? kernel_change_comp_cntr(kernel, counter, change, value)
+		      : fail_errno(EOPNOTSUPP);
 }
 
 EXPORT int ibv_set_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value)
 {
-	(void)counter, (void)value;
-	return fail_errno(EOPNOTSUPP);
+	return counter_change(counter, COUNTER_SET, value);
 }
 
 EXPORT int ibv_set_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value)
 {
-	(void)counter, (void)value;
-	return fail_errno(EOPNOTSUPP);
+	return counter_change(counter, COUNTER_SET_ERRORS, value);
 }
 
 EXPORT int ibv_inc_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount)
 {
-	(void)counter, (void)amount;
-	return fail_errno(EOPNOTSUPP);
+	return counter_change(counter, COUNTER_INCREASE, amount);
 }
 
 EXPORT int ibv_inc_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount)
 {
-	(void)counter, (void)amount;
-	return fail_errno(EOPNOTSUPP);
+	return counter_change(counter, COUNTER_INCREASE_ERRORS, amount);
+}
+
+static int counter_value(struct ibv_comp_cntr *counter, bool errors, uint64_t *value)
+{
+	struct kernel_context *kernel = kernel_context_of(counter->context);
+
+	return kernel ? kernel_read_comp_cntr(kernel, counter, errors, value)
+		      : fail_errno(EOPNOTSUPP);
 }
 
 EXPORT int ibv_read_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *value)
 {
-	(void)counter, (void)value;
-	return fail_errno(EOPNOTSUPP);
+	return counter_value(counter, false, value);
 }
 
 EXPORT int ibv_read_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *value)
 {
-	(void)counter, (void)value;
-	return fail_errno(EOPNOTSUPP);
+	return counter_value(counter, true, value);
 }
 
 EXPORT int ibv_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *counter,
 				   struct ibv_qp_attach_comp_cntr_attr *attr)
 {
-	(void)qp, (void)counter, (void)attr;
-	return fail_errno(EOPNOTSUPP);
+	struct kernel_context *kernel = kernel_context_of(qp->context);
+
+	return kernel ? kernel_attach_comp_cntr(kernel, qp, counter, attr) : fail_errno(EOPNOTSUPP);
 }

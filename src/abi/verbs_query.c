@@ -310,6 +310,7 @@ EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigne
 	*type = entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? GID_TYPE_SYSFS_V2 : GID_TYPE_SYSFS_V1;
 	return 0;
 }
+EXPORT_SINCE_34(ibv_query_gid_type, ibv_query_gid_type);
 
 EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index,
 			     struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)

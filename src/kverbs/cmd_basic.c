@@ -27,6 +27,7 @@ EXPORT int ibv_cmd_alloc_pd(struct ibv_context *context, struct ibv_pd *pd, void
 	pd->context = context;
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_alloc_pd, ibv_cmd_alloc_pd);
 
 EXPORT int ibv_cmd_dealloc_pd(struct ibv_pd *pd)
 {
@@ -34,6 +35,7 @@ EXPORT int ibv_cmd_dealloc_pd(struct ibv_pd *pd)
 
 	return destroy_result(COMMAND_PLAIN(pd->context, DEALLOC_PD, core));
 }
+EXPORT_SINCE_34(ibv_cmd_dealloc_pd, ibv_cmd_dealloc_pd);
 
 /* ------------------------------------------------------------------ address handles */
 
@@ -72,6 +74,7 @@ EXPORT int ibv_cmd_create_ah(struct ibv_pd *pd, struct ibv_ah *ah, struct ibv_ah
 	ah->context = pd->context;
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_create_ah, ibv_cmd_create_ah);
 
 EXPORT int ibv_cmd_destroy_ah(struct ibv_ah *ah)
 {
@@ -79,6 +82,7 @@ EXPORT int ibv_cmd_destroy_ah(struct ibv_ah *ah)
 
 	return destroy_result(COMMAND_PLAIN(ah->context, DESTROY_AH, core));
 }
+EXPORT_SINCE_34(ibv_cmd_destroy_ah, ibv_cmd_destroy_ah);
 
 /* ------------------------------------------------------------------ memory regions */
 
@@ -111,6 +115,7 @@ EXPORT int ibv_cmd_reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t
 	mr->access = access;
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_reg_mr, ibv_cmd_reg_mr);
 
 EXPORT int ibv_cmd_rereg_mr(struct provider_mr *mr, uint32_t flags, void *addr, size_t length,
 			    uint64_t iova, int access, struct ibv_pd *pd, void *request,
@@ -134,6 +139,7 @@ EXPORT int ibv_cmd_rereg_mr(struct provider_mr *mr, uint32_t flags, void *addr, 
 	mr->ibv.rkey = response->rkey;
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_rereg_mr, ibv_cmd_rereg_mr);
 
 EXPORT int ibv_cmd_dereg_mr(struct provider_mr *mr)
 {
@@ -141,6 +147,7 @@ EXPORT int ibv_cmd_dereg_mr(struct provider_mr *mr)
 
 	return destroy_result(COMMAND_PLAIN(mr->ibv.context, DEREG_MR, core));
 }
+EXPORT_SINCE_34(ibv_cmd_dereg_mr, ibv_cmd_dereg_mr);
 
 EXPORT int ibv_cmd_query_mr(struct ibv_pd *pd, struct provider_mr *mr, uint32_t handle)
 {
@@ -166,6 +173,7 @@ EXPORT int ibv_cmd_query_mr(struct ibv_pd *pd, struct provider_mr *mr, uint32_t 
 	mr->type = PROVIDER_MR_IMPORTED;
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_query_mr, ibv_cmd_query_mr);
 
 EXPORT int ibv_cmd_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 			     struct ibv_sge *list, uint32_t count)
@@ -179,9 +187,12 @@ EXPORT int ibv_cmd_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice
 	method_in(&method, UVERBS_ATTR_ADVISE_MR_SGE_LIST, list, count * sizeof(*list));
 	return method_run(kernel_of(pd->context), &method);
 }
+EXPORT_SINCE_34(ibv_cmd_advise_mr, ibv_cmd_advise_mr);
 
-EXPORT int ibv_cmd_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
-				 int fd, int access, struct provider_mr *mr)
+/* Since 57 with attributes of the driver. */
+EXPORT int ibv_cmd_reg_dmabuf_mr_57(struct ibv_pd *pd, uint64_t offset, size_t length,
+				    uint64_t iova, int fd, int access, struct provider_mr *mr,
+				    struct ibv_command_buffer *link)
 {
 	struct method method;
 	uint32_t lkey = 0, rkey = 0;
@@ -196,10 +207,12 @@ EXPORT int ibv_cmd_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 	method_in_u32(&method, UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, (uint32_t)access);
 	method_out(&method, UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, &lkey, sizeof(lkey));
 	method_out(&method, UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, &rkey, sizeof(rkey));
+	method_append(&method, link);
 	int err = method_run(kernel_of(pd->context), &method);
 
 	if (err)
 		return err;
+	method_return(&method, link);
 	mr->ibv.handle = (uint32_t)method_result(&method, UVERBS_ATTR_REG_DMABUF_MR_HANDLE);
 	mr->ibv.context = pd->context;
 	mr->ibv.pd = pd;
@@ -208,6 +221,16 @@ EXPORT int ibv_cmd_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 	mr->type = PROVIDER_MR_DMABUF;
 	return 0;
 }
+EXPORT_SINCE_57(ibv_cmd_reg_dmabuf_mr_57, ibv_cmd_reg_dmabuf_mr);
+
+/* In the node of 34 some releases have the attributes and others don't; a call doesn't tell which
+ * it is of, so there none are sent. */
+EXPORT int ibv_cmd_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
+				 int fd, int access, struct provider_mr *mr)
+{
+	return ibv_cmd_reg_dmabuf_mr_57(pd, offset, length, iova, fd, access, mr, NULL);
+}
+EXPORT_34(ibv_cmd_reg_dmabuf_mr, ibv_cmd_reg_dmabuf_mr);
 
 /* ------------------------------------------------------------------ memory windows */
 
@@ -227,6 +250,7 @@ EXPORT int ibv_cmd_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type, struct ibv
 	mw->type = type;
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_alloc_mw, ibv_cmd_alloc_mw);
 
 EXPORT int ibv_cmd_dealloc_mw(struct ibv_mw *mw)
 {
@@ -234,3 +258,4 @@ EXPORT int ibv_cmd_dealloc_mw(struct ibv_mw *mw)
 
 	return destroy_result(COMMAND_PLAIN(mw->context, DEALLOC_MW, core));
 }
+EXPORT_SINCE_34(ibv_cmd_dealloc_mw, ibv_cmd_dealloc_mw);

@@ -27,6 +27,7 @@ EXPORT void verbs_init_cq(struct ibv_cq *cq, struct ibv_context *context,
 	channel->refcnt++;
 	pthread_mutex_unlock(&context->mutex);
 }
+EXPORT_SINCE_34(verbs_init_cq, verbs_init_cq);
 
 /* The kernel's flags for what the program asks for; false: it asks for something unknown. */
 static bool cq_flags(const struct ibv_cq_init_attr_ex *attr, uint32_t *flags)
@@ -66,10 +67,41 @@ static int create_cq_extended(struct ibv_context *context, const struct ibv_cq_i
 	return 0;
 }
 
-/* For a driver's own attributes, and for imported contexts. */
+/* <rdma/ib_user_ioctl_cmds.h> of later kernels. */
+enum {
+	LATER_CREATE_CQ_BUFFER_VA = 8,
+	LATER_CREATE_CQ_BUFFER_LENGTH,
+	LATER_CREATE_CQ_BUFFER_FD,
+	LATER_CREATE_CQ_BUFFER_OFFSET,
+};
+
+/* The memory that the driver has chosen for the entries. */
+struct cq_memory {
+	uint32_t kind; /* PROVIDER_CQ_MEMORY, PROVIDER_CQ_DMABUF or 0: the driver's own data say it
+			*/
+	const struct provider_cq_memory *memory;
+};
+
+static void cq_method_memory(struct method *method, const struct cq_memory *where)
+{
+	const struct provider_cq_memory *memory = where->memory;
+
+	if (!where->kind)
+		return;
+	if (where->kind & PROVIDER_CQ_MEMORY) {
+		method_in_u64(method, LATER_CREATE_CQ_BUFFER_VA, (uintptr_t)memory->addr);
+	} else {
+		method_object(method, LATER_CREATE_CQ_BUFFER_FD, (uint64_t)memory->dmabuf.fd);
+		method_in_u64(method, LATER_CREATE_CQ_BUFFER_OFFSET, memory->dmabuf.offset);
+	}
+	method_in_u64(method, LATER_CREATE_CQ_BUFFER_LENGTH, memory->length);
+}
+
+/* For a driver's own attributes, for memory that it has chosen, and for imported contexts. */
 static int create_cq_method(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr,
 			    uint32_t flags, struct provider_cq *cq,
-			    const struct driver_data *driver, struct ibv_command_buffer *link)
+			    const struct driver_data *driver, const struct cq_memory *where,
+			    struct ibv_command_buffer *link)
 {
 	struct method method;
 	uint32_t cqe = 0;
@@ -86,6 +118,7 @@ static int create_cq_method(struct ibv_context *context, const struct ibv_cq_ini
 	method_object(&method, UVERBS_ATTR_CREATE_CQ_EVENT_FD, (uint64_t)context->async_fd);
 	if (flags)
 		method_in_u32(&method, UVERBS_ATTR_CREATE_CQ_FLAGS, flags);
+	cq_method_memory(&method, where);
 	method_driver(&method, driver);
 	method_append(&method, link);
 	int err = method_run(kernel_of(context), &method);
@@ -116,7 +149,8 @@ EXPORT int ibv_cmd_create_cq(struct ibv_context *context, int cqe, struct ibv_co
 
 	if (context_is_imported(context))
 		return create_cq_method(context, &attr, 0,
-					container_of(cq, struct provider_cq, ibv), &driver, NULL);
+					container_of(cq, struct provider_cq, ibv), &driver,
+					&(struct cq_memory){0}, NULL);
 	int err = COMMAND(context, CREATE_CQ, core, size, response);
 
 	if (err)
@@ -126,28 +160,62 @@ EXPORT int ibv_cmd_create_cq(struct ibv_context *context, int cqe, struct ibv_co
 	cq->context = context;
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_create_cq, ibv_cmd_create_cq);
 
-/* Since rdma-core 53. `command_flags` concerns kernels that have no extended commands. */
-EXPORT int ibv_cmd_create_cq_ex2(struct ibv_context *context,
-				 const struct ibv_cq_init_attr_ex *attr, struct provider_cq *cq,
-				 void *request, size_t size,
-				 struct ib_uverbs_ex_create_cq_resp *response, size_t response_size,
-				 uint32_t command_flags, struct ibv_command_buffer *link)
+/* `command_flags` says whether `memory` is there; its other flags concern kernels that have no
+ * extended commands. EINVAL: flags and memory don't go together. */
+EXPORT int ibv_cmd_create_cq_ex2_59(struct ibv_context *context,
+				    const struct ibv_cq_init_attr_ex *attr,
+				    const struct provider_cq_memory *memory, struct provider_cq *cq,
+				    void *request, size_t size,
+				    struct ib_uverbs_ex_create_cq_resp *response,
+				    size_t response_size, uint32_t command_flags,
+				    struct ibv_command_buffer *link)
 {
+	const uint32_t both = PROVIDER_CQ_MEMORY | PROVIDER_CQ_DMABUF;
+	struct cq_memory where = {.kind = command_flags & both, .memory = memory};
 	uint32_t flags;
 
-	(void)command_flags;
+	if (!where.kind != !memory || where.kind == both)
+		return EINVAL;
 	if (!cq_flags(attr, &flags))
 		return EOPNOTSUPP;
-	if (!link && !context_is_imported(context))
+	if (!link && !where.kind && !context_is_imported(context))
 		return create_cq_extended(context, attr, flags, cq, request, size, response,
 					  response_size);
 	struct driver_data driver = driver_data_of(
 		request, COMMAND_HEADER_EXTENDED + sizeof(struct ib_uverbs_ex_create_cq), size,
 		response, sizeof(*response), response_size);
 
-	return create_cq_method(context, attr, flags, cq, &driver, link);
+	return create_cq_method(context, attr, flags, cq, &driver, &where, link);
 }
+EXPORT_SINCE_59(ibv_cmd_create_cq_ex2_59, ibv_cmd_create_cq_ex2);
+
+EXPORT int ibv_cmd_create_cq_ex_59(struct ibv_context *context,
+				   const struct ibv_cq_init_attr_ex *attr,
+				   const struct provider_cq_memory *memory, struct provider_cq *cq,
+				   void *request, size_t size,
+				   struct ib_uverbs_ex_create_cq_resp *response,
+				   size_t response_size, uint32_t command_flags)
+{
+	return ibv_cmd_create_cq_ex2_59(context, attr, memory, cq, request, size, response,
+					response_size, command_flags, NULL);
+}
+EXPORT_SINCE_59(ibv_cmd_create_cq_ex_59, ibv_cmd_create_cq_ex);
+
+/* Those of rdma-core 53 to 58, whose drivers leave the memory to their own data. */
+EXPORT int ibv_cmd_create_cq_ex2(struct ibv_context *context,
+				 const struct ibv_cq_init_attr_ex *attr, struct provider_cq *cq,
+				 void *request, size_t size,
+				 struct ib_uverbs_ex_create_cq_resp *response, size_t response_size,
+				 uint32_t command_flags, struct ibv_command_buffer *link)
+{
+	(void)command_flags;
+	return ibv_cmd_create_cq_ex2_59(context, attr, NULL, cq, request, size, response,
+					response_size, 0, link);
+}
+EXPORT_34(ibv_cmd_create_cq_ex2, ibv_cmd_create_cq_ex2);
+EXPORT_PRIVATE(ibv_cmd_create_cq_ex2, ibv_cmd_create_cq_ex2, 57);
 
 EXPORT int ibv_cmd_create_cq_ex(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr,
 				struct provider_cq *cq, void *request, size_t size,
@@ -157,6 +225,8 @@ EXPORT int ibv_cmd_create_cq_ex(struct ibv_context *context, const struct ibv_cq
 	return ibv_cmd_create_cq_ex2(context, attr, cq, request, size, response, response_size,
 				     command_flags, NULL);
 }
+EXPORT_34(ibv_cmd_create_cq_ex, ibv_cmd_create_cq_ex);
+EXPORT_PRIVATE(ibv_cmd_create_cq_ex, ibv_cmd_create_cq_ex, 57);
 
 EXPORT int ibv_cmd_resize_cq(struct ibv_cq *cq, int cqe, void *request, size_t size,
 			     struct ib_uverbs_resize_cq_resp *response, size_t response_size)
@@ -168,6 +238,7 @@ EXPORT int ibv_cmd_resize_cq(struct ibv_cq *cq, int cqe, void *request, size_t s
 		cq->cqe = (int)response->cqe;
 	return err;
 }
+EXPORT_SINCE_34(ibv_cmd_resize_cq, ibv_cmd_resize_cq);
 
 EXPORT int ibv_cmd_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 {
@@ -178,6 +249,7 @@ EXPORT int ibv_cmd_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 
 	return COMMAND_PLAIN(cq->context, REQ_NOTIFY_CQ, core);
 }
+EXPORT_SINCE_34(ibv_cmd_req_notify_cq, ibv_cmd_req_notify_cq);
 
 EXPORT int ibv_cmd_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr, void *request,
 			     size_t size)
@@ -202,6 +274,7 @@ EXPORT int ibv_cmd_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr,
 						 size, NULL, 0, 0),
 		});
 }
+EXPORT_SINCE_34(ibv_cmd_modify_cq, ibv_cmd_modify_cq);
 
 /* Waits until the program has acknowledged all events that the kernel has reported. */
 static void cq_events_await(struct ibv_cq *cq, const struct ib_uverbs_destroy_cq_resp *reported)
@@ -223,6 +296,7 @@ EXPORT int ibv_cmd_destroy_cq(struct ibv_cq *cq)
 		cq_events_await(cq, &reported);
 	return destroy_result(err);
 }
+EXPORT_SINCE_34(ibv_cmd_destroy_cq, ibv_cmd_destroy_cq);
 
 /* ------------------------------------------------------------------ polling by the kernel */
 
@@ -269,3 +343,4 @@ EXPORT int ibv_cmd_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 	free(answer);
 	return got;
 }
+EXPORT_SINCE_34(ibv_cmd_poll_cq, ibv_cmd_poll_cq);

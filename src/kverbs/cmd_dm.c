@@ -42,12 +42,14 @@ EXPORT int ibv_cmd_alloc_dm(struct ibv_context *context, const struct ibv_alloc_
 	dm->ibv.comp_mask = IBV_DM_MASK_HANDLE;
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_alloc_dm, ibv_cmd_alloc_dm);
 
 EXPORT int ibv_cmd_free_dm(struct provider_dm *dm)
 {
 	return object_end(dm->ibv.context, UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE,
 			  UVERBS_ATTR_FREE_DM_HANDLE, dm->handle);
 }
+EXPORT_SINCE_34(ibv_cmd_free_dm, ibv_cmd_free_dm);
 
 /* Such a region begins at 0, since device memory may have no address in the program. */
 EXPORT int ibv_cmd_reg_dm_mr(struct ibv_pd *pd, struct provider_dm *dm, uint64_t offset,
@@ -86,6 +88,7 @@ EXPORT int ibv_cmd_reg_dm_mr(struct ibv_pd *pd, struct provider_dm *dm, uint64_t
 	mr->access = (int)access;
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_reg_dm_mr, ibv_cmd_reg_dm_mr);
 
 /* ------------------------------------------------------------------ counters */
 
@@ -109,6 +112,7 @@ EXPORT int ibv_cmd_create_counters(struct ibv_context *context, struct ibv_count
 	counters->handle = (uint32_t)method_result(&method, UVERBS_ATTR_CREATE_COUNTERS_HANDLE);
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_create_counters, ibv_cmd_create_counters);
 
 EXPORT int ibv_cmd_destroy_counters(struct provider_counters *counters)
 {
@@ -116,6 +120,7 @@ EXPORT int ibv_cmd_destroy_counters(struct provider_counters *counters)
 			  UVERBS_METHOD_COUNTERS_DESTROY, UVERBS_ATTR_DESTROY_COUNTERS_HANDLE,
 			  counters->handle);
 }
+EXPORT_SINCE_34(ibv_cmd_destroy_counters, ibv_cmd_destroy_counters);
 
 EXPORT int ibv_cmd_read_counters(struct provider_counters *counters, uint64_t *values,
 				 uint32_t count, uint32_t flags, struct ibv_command_buffer *link)
@@ -133,6 +138,7 @@ EXPORT int ibv_cmd_read_counters(struct provider_counters *counters, uint64_t *v
 		method_return(&method, link);
 	return err;
 }
+EXPORT_SINCE_34(ibv_cmd_read_counters, ibv_cmd_read_counters);
 
 /* ------------------------------------------------------------------ flow actions */
 
@@ -185,6 +191,7 @@ EXPORT int ibv_cmd_create_flow_action_esp(struct ibv_context *context,
 		(uint32_t)method_result(&method, UVERBS_ATTR_CREATE_FLOW_ACTION_ESP_HANDLE);
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_create_flow_action_esp, ibv_cmd_create_flow_action_esp);
 
 EXPORT int ibv_cmd_modify_flow_action_esp(struct provider_flow_action *action,
 					  struct ibv_flow_action_esp_attr *attr,
@@ -202,6 +209,7 @@ EXPORT int ibv_cmd_modify_flow_action_esp(struct provider_flow_action *action,
 		method_return(&method, link);
 	return err;
 }
+EXPORT_SINCE_34(ibv_cmd_modify_flow_action_esp, ibv_cmd_modify_flow_action_esp);
 
 EXPORT int ibv_cmd_destroy_flow_action(struct provider_flow_action *action)
 {
@@ -209,3 +217,4 @@ EXPORT int ibv_cmd_destroy_flow_action(struct provider_flow_action *action)
 			  UVERBS_METHOD_FLOW_ACTION_DESTROY, UVERBS_ATTR_DESTROY_FLOW_ACTION_HANDLE,
 			  action->handle);
 }
+EXPORT_SINCE_34(ibv_cmd_destroy_flow_action, ibv_cmd_destroy_flow_action);

@@ -65,6 +65,7 @@ EXPORT int ibv_cmd_create_flow(struct ibv_qp *qp, struct ibv_flow *flow, struct 
 	flow->handle = answer.flow_handle;
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_create_flow, ibv_cmd_create_flow);
 
 EXPORT int ibv_cmd_destroy_flow(struct ibv_flow *flow)
 {
@@ -72,3 +73,4 @@ EXPORT int ibv_cmd_destroy_flow(struct ibv_flow *flow)
 
 	return destroy_result(COMMAND_PLAIN_EXTENDED(flow->context, DESTROY_FLOW, core));
 }
+EXPORT_SINCE_34(ibv_cmd_destroy_flow, ibv_cmd_destroy_flow);

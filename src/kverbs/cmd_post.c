@@ -176,6 +176,7 @@ EXPORT int ibv_cmd_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct i
 		*bad = wr;
 	return err;
 }
+EXPORT_SINCE_34(ibv_cmd_post_send, ibv_cmd_post_send);
 
 /* ------------------------------------------------------------------ receives */
 
@@ -225,9 +226,11 @@ EXPORT int ibv_cmd_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct i
 {
 	return receives_post(qp->context, IB_USER_VERBS_CMD_POST_RECV, qp->handle, wr, bad);
 }
+EXPORT_SINCE_34(ibv_cmd_post_recv, ibv_cmd_post_recv);
 
 EXPORT int ibv_cmd_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 				 struct ibv_recv_wr **bad)
 {
 	return receives_post(srq->context, IB_USER_VERBS_CMD_POST_SRQ_RECV, srq->handle, wr, bad);
 }
+EXPORT_SINCE_34(ibv_cmd_post_srq_recv, ibv_cmd_post_srq_recv);

@@ -139,7 +139,7 @@ static void qp_method_parts(struct method *method, const struct ibv_qp_init_attr
 /* For an imported context, see context_is_imported(). */
 static int create_qp_method(struct ibv_context *context, struct ibv_qp *qp,
 			    struct ibv_qp_init_attr_ex *attr, const struct qp_parts *parts,
-			    const struct driver_data *driver)
+			    const struct driver_data *driver, struct ibv_command_buffer *link)
 {
 	bool sends_only = attr->qp_type == IBV_QPT_XRC_SEND;
 	struct ib_uverbs_create_qp_resp answer = {0};
@@ -169,10 +169,12 @@ static int create_qp_method(struct ibv_context *context, struct ibv_qp *qp,
 	method_out(&method, UVERBS_ATTR_CREATE_QP_RESP_CAP, &got, sizeof(got));
 	method_out(&method, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, &answer.qpn, sizeof(answer.qpn));
 	method_driver(&method, driver);
+	method_append(&method, link);
 	int err = method_run(kernel_of(context), &method);
 
 	if (err)
 		return err;
+	method_return(&method, link);
 	answer.qp_handle = (uint32_t)method_result(&method, UVERBS_ATTR_CREATE_QP_HANDLE);
 	answer.max_send_wr = got.max_send_wr;
 	answer.max_recv_wr = got.max_recv_wr;
@@ -208,7 +210,7 @@ static int create_legacy(struct ibv_context *context, struct ibv_qp *qp,
 						   response, sizeof(*response), response_size);
 
 	if (context_is_imported(context))
-		return create_qp_method(context, qp, attr, parts, &driver);
+		return create_qp_method(context, qp, attr, parts, &driver, NULL);
 	int err = COMMAND(context, CREATE_QP, core, size, response);
 
 	if (!err)
@@ -241,6 +243,7 @@ EXPORT int ibv_cmd_create_qp(struct ibv_pd *pd, struct ibv_qp *qp, struct ibv_qp
 		attr->cap = full.cap;
 	return err;
 }
+EXPORT_SINCE_34(ibv_cmd_create_qp, ibv_cmd_create_qp);
 
 EXPORT int ibv_cmd_create_qp_ex(struct ibv_context *context, struct provider_qp *qp,
 				struct ibv_qp_init_attr_ex *attr, void *request, size_t size,
@@ -256,6 +259,7 @@ EXPORT int ibv_cmd_create_qp_ex(struct ibv_context *context, struct provider_qp 
 				    response_size);
 	return err;
 }
+EXPORT_SINCE_34(ibv_cmd_create_qp_ex, ibv_cmd_create_qp_ex);
 
 /* The fields that only the extended command has: 0 or a positive errno. */
 static int qp_extras(struct ib_uverbs_ex_create_qp *core, const struct ibv_qp_init_attr_ex *attr)
@@ -281,7 +285,7 @@ static int qp_extras(struct ib_uverbs_ex_create_qp *core, const struct ibv_qp_in
 static int create_extended(struct ibv_context *context, struct ibv_qp *qp,
 			   struct ibv_qp_init_attr_ex *attr, const struct qp_parts *parts,
 			   void *request, size_t size, struct ib_uverbs_ex_create_qp_resp *response,
-			   size_t response_size)
+			   size_t response_size, struct ibv_command_buffer *link)
 {
 	bool sends_only = attr->qp_type == IBV_QPT_XRC_SEND;
 	struct ib_uverbs_ex_create_qp core = {
@@ -306,17 +310,19 @@ static int create_extended(struct ibv_context *context, struct ibv_qp *qp,
 
 	if (err)
 		return err;
-	if (context_is_imported(context))
-		return create_qp_method(context, qp, attr, parts, &driver);
+	if (link || context_is_imported(context))
+		return create_qp_method(context, qp, attr, parts, &driver, link);
 	err = COMMAND_EXTENDED(context, CREATE_QP, core, size, response);
 	if (!err)
 		uverbs_qp_fill(qp, context, attr, &response->base);
 	return err;
 }
 
-EXPORT int ibv_cmd_create_qp_ex2(struct ibv_context *context, struct provider_qp *qp,
-				 struct ibv_qp_init_attr_ex *attr, void *request, size_t size,
-				 struct ib_uverbs_ex_create_qp_resp *response, size_t response_size)
+/* Since 64 with attributes of the driver, which only the method takes. */
+EXPORT int ibv_cmd_create_qp_ex2_64(struct ibv_context *context, struct provider_qp *qp,
+				    struct ibv_qp_init_attr_ex *attr, void *request, size_t size,
+				    struct ib_uverbs_ex_create_qp_resp *response,
+				    size_t response_size, struct ibv_command_buffer *link)
 {
 	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
 			       IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_MAX_TSO_HEADER |
@@ -327,9 +333,21 @@ EXPORT int ibv_cmd_create_qp_ex2(struct ibv_context *context, struct provider_qp
 
 	if (!err)
 		err = create_extended(context, &qp->ibv, attr, &parts, request, size, response,
-				      response_size);
+				      response_size, link);
 	return err;
 }
+EXPORT_SINCE_64(ibv_cmd_create_qp_ex2_64, ibv_cmd_create_qp_ex2);
+
+EXPORT int ibv_cmd_create_qp_ex2(struct ibv_context *context, struct provider_qp *qp,
+				 struct ibv_qp_init_attr_ex *attr, void *request, size_t size,
+				 struct ib_uverbs_ex_create_qp_resp *response, size_t response_size)
+{
+	return ibv_cmd_create_qp_ex2_64(context, qp, attr, request, size, response, response_size,
+					NULL);
+}
+EXPORT_34(ibv_cmd_create_qp_ex2, ibv_cmd_create_qp_ex2);
+EXPORT_PRIVATE(ibv_cmd_create_qp_ex2, ibv_cmd_create_qp_ex2, 57);
+EXPORT_PRIVATE(ibv_cmd_create_qp_ex2, ibv_cmd_create_qp_ex2, 59);
 
 EXPORT int ibv_cmd_open_qp(struct ibv_context *context, struct provider_qp *qp, int qp_size,
 			   struct ibv_qp_open_attr *attr, void *request, size_t size,
@@ -365,6 +383,7 @@ EXPORT int ibv_cmd_open_qp(struct ibv_context *context, struct provider_qp *qp, 
 	}
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_open_qp, ibv_cmd_open_qp);
 
 /* ------------------------------------------------------------------ modifying */
 
@@ -446,6 +465,7 @@ EXPORT int ibv_cmd_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int ma
 							    size, NULL, 0, 0),
 			   });
 }
+EXPORT_SINCE_34(ibv_cmd_modify_qp, ibv_cmd_modify_qp);
 
 EXPORT int ibv_cmd_modify_qp_ex(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 				void *request, size_t size,
@@ -463,6 +483,7 @@ EXPORT int ibv_cmd_modify_qp_ex(struct ibv_qp *qp, struct ibv_qp_attr *attr, int
 		core.rate_limit = attr->rate_limit;
 	return COMMAND_EXTENDED(qp->context, MODIFY_QP, core, size, response);
 }
+EXPORT_SINCE_34(ibv_cmd_modify_qp_ex, ibv_cmd_modify_qp_ex);
 
 /* ------------------------------------------------------------------ querying */
 
@@ -549,6 +570,7 @@ EXPORT int ibv_cmd_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mas
 	query_init_fill(init, qp, &answer);
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_query_qp, ibv_cmd_query_qp);
 
 /* ------------------------------------------------------------------ ending */
 
@@ -570,6 +592,7 @@ EXPORT int ibv_cmd_destroy_qp(struct ibv_qp *qp)
 		qp_events_await(qp, reported.events_reported);
 	return destroy_result(err);
 }
+EXPORT_SINCE_34(ibv_cmd_destroy_qp, ibv_cmd_destroy_qp);
 
 /* ------------------------------------------------------------------ multicast */
 
@@ -580,6 +603,7 @@ EXPORT int ibv_cmd_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uin
 	memcpy(core.gid, gid->raw, sizeof(core.gid));
 	return COMMAND_PLAIN(qp->context, ATTACH_MCAST, core);
 }
+EXPORT_SINCE_34(ibv_cmd_attach_mcast, ibv_cmd_attach_mcast);
 
 EXPORT int ibv_cmd_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
@@ -588,3 +612,4 @@ EXPORT int ibv_cmd_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uin
 	memcpy(core.gid, gid->raw, sizeof(core.gid));
 	return COMMAND_PLAIN(qp->context, DETACH_MCAST, core);
 }
+EXPORT_SINCE_34(ibv_cmd_detach_mcast, ibv_cmd_detach_mcast);

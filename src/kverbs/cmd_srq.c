@@ -129,6 +129,7 @@ EXPORT int ibv_cmd_create_srq(struct ibv_pd *pd, struct ibv_srq *srq,
 		srq_fill(srq, &attr->attr, response);
 	return err;
 }
+EXPORT_SINCE_34(ibv_cmd_create_srq, ibv_cmd_create_srq);
 
 /* The response of both commands has the same layout, and so has the driver's part behind it. */
 EXPORT int ibv_cmd_create_srq_ex(struct ibv_context *context, struct provider_srq *srq,
@@ -163,6 +164,7 @@ EXPORT int ibv_cmd_create_srq_ex(struct ibv_context *context, struct provider_sr
 	srq_extended_fill(srq, attr, type, response->srqn);
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_create_srq_ex, ibv_cmd_create_srq_ex);
 
 EXPORT int ibv_cmd_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask,
 			      void *request, size_t size)
@@ -183,6 +185,7 @@ EXPORT int ibv_cmd_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, in
 							    size, NULL, 0, 0),
 			   });
 }
+EXPORT_SINCE_34(ibv_cmd_modify_srq, ibv_cmd_modify_srq);
 
 EXPORT int ibv_cmd_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, void *request,
 			     size_t size)
@@ -199,6 +202,7 @@ EXPORT int ibv_cmd_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, voi
 	attr->srq_limit = answer.srq_limit;
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_query_srq, ibv_cmd_query_srq);
 
 static void srq_events_await(struct ibv_srq *srq, uint32_t reported)
 {
@@ -218,6 +222,7 @@ EXPORT int ibv_cmd_destroy_srq(struct ibv_srq *srq)
 		srq_events_await(srq, reported.events_reported);
 	return destroy_result(err);
 }
+EXPORT_SINCE_34(ibv_cmd_destroy_srq, ibv_cmd_destroy_srq);
 
 /* ------------------------------------------------------------------ XRC domains */
 
@@ -248,6 +253,7 @@ EXPORT int ibv_cmd_open_xrcd(struct ibv_context *context, struct provider_xrcd *
 	}
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_open_xrcd, ibv_cmd_open_xrcd);
 
 EXPORT int ibv_cmd_close_xrcd(struct provider_xrcd *xrcd)
 {
@@ -255,3 +261,4 @@ EXPORT int ibv_cmd_close_xrcd(struct provider_xrcd *xrcd)
 
 	return destroy_result(COMMAND_PLAIN(xrcd->ibv.context, CLOSE_XRCD, core));
 }
+EXPORT_SINCE_34(ibv_cmd_close_xrcd, ibv_cmd_close_xrcd);

@@ -103,6 +103,7 @@ EXPORT int ibv_cmd_create_wq(struct ibv_context *context, struct ibv_wq_init_att
 		wq_fill(wq, context, attr, response);
 	return err;
 }
+EXPORT_SINCE_34(ibv_cmd_create_wq, ibv_cmd_create_wq);
 
 EXPORT int ibv_cmd_modify_wq(struct ibv_wq *wq, struct ibv_wq_attr *attr, void *request,
 			     size_t size)
@@ -137,6 +138,7 @@ EXPORT int ibv_cmd_modify_wq(struct ibv_wq *wq, struct ibv_wq_attr *attr, void *
 		wq->state = attr->wq_state;
 	return err;
 }
+EXPORT_SINCE_34(ibv_cmd_modify_wq, ibv_cmd_modify_wq);
 
 static void wq_events_await(struct ibv_wq *wq, uint32_t reported)
 {
@@ -164,6 +166,7 @@ EXPORT int ibv_cmd_destroy_wq(struct ibv_wq *wq)
 		wq_events_await(wq, reported.events_reported);
 	return destroy_result(err);
 }
+EXPORT_SINCE_34(ibv_cmd_destroy_wq, ibv_cmd_destroy_wq);
 
 /* ------------------------------------------------------------------ indirection tables */
 
@@ -210,6 +213,7 @@ EXPORT int ibv_cmd_create_rwq_ind_table(struct ibv_context *context,
 	table->context = context;
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_create_rwq_ind_table, ibv_cmd_create_rwq_ind_table);
 
 EXPORT int ibv_cmd_destroy_rwq_ind_table(struct ibv_rwq_ind_table *table)
 {
@@ -219,3 +223,4 @@ EXPORT int ibv_cmd_destroy_rwq_ind_table(struct ibv_rwq_ind_table *table)
 
 	return destroy_result(COMMAND_PLAIN_EXTENDED(table->context, DESTROY_RWQ_IND_TBL, core));
 }
+EXPORT_SINCE_34(ibv_cmd_destroy_rwq_ind_table, ibv_cmd_destroy_rwq_ind_table);

@@ -311,6 +311,7 @@ int command_run(struct kernel_context *kernel, const struct command *command)
 /* Whether objects may be destroyed after the device is gone. Drivers set it. */
 extern EXPORT bool verbs_allow_disassociate_destroy;
 EXPORT bool verbs_allow_disassociate_destroy;
+EXPORT_SINCE_34(verbs_allow_disassociate_destroy, verbs_allow_disassociate_destroy);
 
 EXPORT unsigned int __ioctl_final_num_attrs(unsigned int attrs,
 					    const struct ibv_command_buffer *link);
@@ -321,6 +322,7 @@ EXPORT unsigned int __ioctl_final_num_attrs(unsigned int attrs,
 		attrs += (unsigned int)(link->next_attr - link->header.attrs);
 	return attrs;
 }
+EXPORT_SINCE_34(__ioctl_final_num_attrs, __ioctl_final_num_attrs);
 
 /* Copies the attributes of the linked buffers behind those of `command`. */
 static size_t buffers_gather(struct ibv_command_buffer *command)
@@ -359,3 +361,4 @@ EXPORT int execute_ioctl(struct ibv_context *context, struct ibv_command_buffer 
 		errno = err;
 	return err;
 }
+EXPORT_SINCE_34(execute_ioctl, execute_ioctl);

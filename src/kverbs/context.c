@@ -138,7 +138,7 @@ static void slots_extended(struct verbs_context *verbs, const struct provider_op
 	verbs->close_xrcd = ops->close_xrcd;
 }
 
-/* A driver's table has NULL for what it doesn't change. */
+/* A table has NULL for what a driver doesn't change. */
 static void ops_merge(struct provider_ops *to, const struct provider_ops *from)
 {
 	typedef void (*function)(void);
@@ -152,8 +152,7 @@ static void ops_merge(struct provider_ops *to, const struct provider_ops *from)
 	memcpy(to, all, sizeof(all));
 }
 
-EXPORT void verbs_set_ops(struct verbs_context *verbs, const struct provider_ops *ops);
-EXPORT void verbs_set_ops(struct verbs_context *verbs, const struct provider_ops *ops)
+static void context_set_ops(struct verbs_context *verbs, const struct provider_ops *ops)
 {
 	struct kernel_context *kernel = kernel_of(&verbs->context);
 
@@ -226,39 +225,39 @@ static bool context_prepare(struct verbs_context *verbs, struct ibv_device *ibv,
 	kernel->device = device;
 	kernel->driver_id = driver_id;
 	verbs->priv = (struct verbs_ex_private *)(void *)kernel;
+	/* What lies before our structure's beginning in a later driver's is a program's only by way
+	 * of functions, so the size is ours. */
 	verbs->sz = sizeof(*verbs);
 	verbs->context.device = ibv;
 	verbs->context.cmd_fd = cmd_fd;
 	verbs->context.async_fd = -1;
 	verbs->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 	pthread_mutex_init(&verbs->context.mutex, NULL);
-	verbs_set_ops(verbs, &ops_of_none);
+	context_set_ops(verbs, &ops_of_none);
 	kernel->ioctl = ioctl_allowed() && command_ioctl_works(kernel);
 	return true;
 }
 
-/* `offset` is where the context lies in the driver's structure, written as a pointer. */
-EXPORT void *_verbs_init_and_alloc_context(struct ibv_device *device, int cmd_fd, size_t size,
-					   struct verbs_context *offset, uint32_t driver_id);
-EXPORT void *_verbs_init_and_alloc_context(struct ibv_device *device, int cmd_fd, size_t size,
-					   struct verbs_context *offset, uint32_t driver_id)
+/* Allocates a driver's structure of `size` bytes, in which the context lies at `offset`. */
+static void *context_alloc(struct ibv_device *device, int cmd_fd, size_t size, void *offset,
+			   uint32_t driver_id, enum driver_release release)
 {
-	char *memory = calloc(1, size);
+	char *memory = release == RELEASE_UNKNOWN ? NULL : calloc(1, size);
 
 	if (!memory) {
 		if (cmd_fd >= 0)
 			sys_close(cmd_fd);
-		errno = ENOMEM;
+		errno = release == RELEASE_UNKNOWN ? EOPNOTSUPP : ENOMEM;
 		return NULL;
 	}
-	if (context_prepare((void *)(memory + (uintptr_t)offset), device, cmd_fd, driver_id))
+	if (context_prepare(verbs_from_driver(memory + (uintptr_t)offset, release), device, cmd_fd,
+			    driver_id))
 		return memory;
 	free(memory);
 	return NULL;
 }
 
-EXPORT void verbs_uninit_context(struct verbs_context *verbs);
-EXPORT void verbs_uninit_context(struct verbs_context *verbs)
+static void context_uninit(struct verbs_context *verbs)
 {
 	struct kernel_context *kernel = kernel_of(&verbs->context);
 
@@ -318,10 +317,11 @@ EXPORT struct ibv_context *verbs_open_device(struct ibv_device *ibv, void *data)
 		errno = -fd;
 		return NULL;
 	}
-	struct verbs_context *verbs = device->provided->provider->alloc_context(ibv, fd, data);
+	void *verbs = device->provided->provider->alloc_context(ibv, fd, data);
 
-	return verbs ? context_complete(verbs) : NULL;
+	return verbs ? context_complete(verbs_from_driver(verbs, device->release)) : NULL;
 }
+EXPORT_SINCE_34(verbs_open_device, verbs_open_device);
 
 struct ibv_context *kernel_open(struct kernel_device *device)
 {
@@ -334,6 +334,7 @@ struct ibv_context *kernel_import(int cmd_fd)
 	struct verbs_context *verbs = NULL;
 	struct kernel_device *device;
 	struct stat node;
+	void *made = NULL;
 
 	if (fstat(cmd_fd, &node) || !S_ISCHR(node.st_mode)) {
 		errno = EINVAL;
@@ -342,7 +343,9 @@ struct ibv_context *kernel_import(int cmd_fd)
 	device = kernel_device_find(node.st_rdev);
 	errno = device ? EOPNOTSUPP : ENODEV;
 	if (device && device->provided->provider->import_context)
-		verbs = device->provided->provider->import_context(&device->provided->ibv, cmd_fd);
+		made = device->provided->provider->import_context(&device->provided->ibv, cmd_fd);
+	if (made)
+		verbs = verbs_from_driver(made, device->release);
 	if (device) { /* a context has its own reference */
 		int err = errno;
 
@@ -357,7 +360,17 @@ struct ibv_context *kernel_import(int cmd_fd)
 
 /* ------------------------------------------------------------------ the context's command */
 
-static int context_by_method(struct kernel_context *kernel, const struct driver_data *driver)
+/* What a driver has the kernel take over with a context (struct ibv_fd_arr). */
+struct descriptors {
+	int *list;
+	uint32_t count;
+};
+
+/* <rdma/ib_user_ioctl_cmds.h> of later kernels. */
+enum { LATER_GET_CONTEXT_FD_ARR = 2 };
+
+static int context_by_method(struct kernel_context *kernel, const struct driver_data *driver,
+			     const struct descriptors *descriptors)
 {
 	uint32_t vectors = 0;
 	uint64_t support = 0;
@@ -366,6 +379,9 @@ static int context_by_method(struct kernel_context *kernel, const struct driver_
 	method_begin(&method, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT);
 	method_out(&method, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, &vectors, sizeof(vectors));
 	method_out(&method, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, &support, sizeof(support));
+	if (descriptors)
+		method_in(&method, LATER_GET_CONTEXT_FD_ARR, descriptors->list,
+			  descriptors->count * sizeof(int));
 	method_driver(&method, driver);
 	int err = method_run(kernel, &method);
 
@@ -396,18 +412,18 @@ static int context_by_command(struct kernel_context *kernel, const struct driver
 	return 0;
 }
 
-EXPORT int ibv_cmd_get_context(struct verbs_context *verbs, void *request, size_t size,
-			       struct ib_uverbs_get_context_resp *response, size_t response_size);
-EXPORT int ibv_cmd_get_context(struct verbs_context *verbs, void *request, size_t size,
-			       struct ib_uverbs_get_context_resp *response, size_t response_size)
+/* `descriptors` is of 57 and later, and for the method only; NULL: none. */
+static int context_get(struct verbs_context *verbs, void *request, size_t size,
+		       const struct descriptors *descriptors,
+		       struct ib_uverbs_get_context_resp *response, size_t response_size)
 {
 	struct kernel_context *kernel = kernel_of(&verbs->context);
 	struct driver_data driver =
 		driver_data_of(request, COMMAND_HEADER + sizeof(struct ib_uverbs_get_context), size,
 			       response, sizeof(*response), response_size);
-	int err = context_by_method(kernel, &driver);
+	int err = context_by_method(kernel, &driver, descriptors);
 
-	return err == EOPNOTSUPP ? context_by_command(kernel, &driver) : err;
+	return err == EOPNOTSUPP && !descriptors ? context_by_command(kernel, &driver) : err;
 }
 
 EXPORT int ibv_cmd_query_context(struct ibv_context *context, struct ibv_command_buffer *link);
@@ -431,6 +447,93 @@ EXPORT int ibv_cmd_query_context(struct ibv_context *context, struct ibv_command
 	kernel->device->provided->core_support = support;
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_query_context, ibv_cmd_query_context);
+
+/* ------------------------------------------------------------------ calls by release */
+
+/*
+ * The calls that take a driver's pointer to a context, for the node `node` with drivers of
+ * `release`: `offset` is where the context lies in the driver's structure, written as a pointer.
+ */
+#define CONTEXT_CALLS(node, release)                                                              \
+	EXPORT void *_verbs_init_and_alloc_context_##node(struct ibv_device *device, int cmd_fd,  \
+							  size_t size, void *offset,              \
+							  uint32_t driver_id);                    \
+	EXPORT void *_verbs_init_and_alloc_context_##node(struct ibv_device *device, int cmd_fd,  \
+							  size_t size, void *offset,              \
+							  uint32_t driver_id)                     \
+	{                                                                                         \
+		return context_alloc(device, cmd_fd, size, offset, driver_id, release);           \
+	}                                                                                         \
+	EXPORT void verbs_set_ops_##node(void *verbs, const void *table);                         \
+	EXPORT void verbs_set_ops_##node(void *verbs, const void *table)                          \
+	{                                                                                         \
+		struct provider_ops ops;                                                          \
+                                                                                                  \
+		release_ops_read(release, table, &ops);                                           \
+		context_set_ops(verbs_from_driver(verbs, release), &ops);                         \
+	}                                                                                         \
+	EXPORT void verbs_uninit_context_##node(void *verbs);                                     \
+	EXPORT void verbs_uninit_context_##node(void *verbs)                                      \
+	{                                                                                         \
+		context_uninit(verbs_from_driver(verbs, release));                                \
+	}                                                                                         \
+	EXPORT int ibv_cmd_get_context_##node(                                                    \
+		void *verbs, void *request, size_t size, const struct descriptors *descriptors,   \
+		struct ib_uverbs_get_context_resp *response, size_t response_size);               \
+	EXPORT int ibv_cmd_get_context_##node(                                                    \
+		void *verbs, void *request, size_t size, const struct descriptors *descriptors,   \
+		struct ib_uverbs_get_context_resp *response, size_t response_size)                \
+	{                                                                                         \
+		return context_get(verbs_from_driver(verbs, release), request, size, descriptors, \
+				   response, response_size);                                      \
+	}                                                                                         \
+	EXPORT_OLD(_verbs_init_and_alloc_context_##node, _verbs_init_and_alloc_context,           \
+		   "IBVERBS_PRIVATE_" #node);                                                     \
+	EXPORT_OLD(verbs_set_ops_##node, verbs_set_ops, "IBVERBS_PRIVATE_" #node);                \
+	EXPORT_OLD(verbs_uninit_context_##node, verbs_uninit_context, "IBVERBS_PRIVATE_" #node);  \
+	EXPORT_OLD(ibv_cmd_get_context_##node, ibv_cmd_get_context, "IBVERBS_PRIVATE_" #node)
+
+CONTEXT_CALLS(57, RELEASE_57);
+CONTEXT_CALLS(59, release_of_node_59());
+CONTEXT_CALLS(64, RELEASE_64);
+CONTEXT_CALLS(65, RELEASE_65);
+
+EXPORT void *_verbs_init_and_alloc_context(struct ibv_device *device, int cmd_fd, size_t size,
+					   void *offset, uint32_t driver_id);
+EXPORT void *_verbs_init_and_alloc_context(struct ibv_device *device, int cmd_fd, size_t size,
+					   void *offset, uint32_t driver_id)
+{
+	return context_alloc(device, cmd_fd, size, offset, driver_id, RELEASE_44);
+}
+EXPORT_34(_verbs_init_and_alloc_context, _verbs_init_and_alloc_context);
+
+EXPORT void verbs_set_ops(void *verbs, const void *table);
+EXPORT void verbs_set_ops(void *verbs, const void *table)
+{
+	struct provider_ops ops;
+
+	release_ops_read(RELEASE_44, table, &ops);
+	context_set_ops(verbs_from_driver(verbs, RELEASE_44), &ops);
+}
+EXPORT_34(verbs_set_ops, verbs_set_ops);
+
+EXPORT void verbs_uninit_context(void *verbs);
+EXPORT void verbs_uninit_context(void *verbs)
+{
+	context_uninit(verbs_from_driver(verbs, RELEASE_44));
+}
+EXPORT_34(verbs_uninit_context, verbs_uninit_context);
+
+EXPORT int ibv_cmd_get_context(void *verbs, void *request, size_t size,
+			       struct ib_uverbs_get_context_resp *response, size_t response_size);
+EXPORT int ibv_cmd_get_context(void *verbs, void *request, size_t size,
+			       struct ib_uverbs_get_context_resp *response, size_t response_size)
+{
+	return context_get(verbs_from_driver(verbs, RELEASE_44), request, size, NULL, response,
+			   response_size);
+}
+EXPORT_34(ibv_cmd_get_context, ibv_cmd_get_context);
 
 /* ------------------------------------------------------------------ drivers' log lines */
 
@@ -452,3 +555,4 @@ EXPORT void __verbs_log(struct verbs_context *verbs, uint32_t level, const char 
 	else
 		log_debug("driver library: %s", text);
 }
+EXPORT_SINCE_34(__verbs_log, __verbs_log);

@@ -76,7 +76,8 @@ static void kernel_device_describe(struct ibv_device *ibv, const struct found_de
 /* Owns `found` from then on. NULL: no driver takes the device, or there is no memory. */
 static struct kernel_device *device_make(struct found_device *found)
 {
-	const struct provider *provider = drivers_match(found);
+	enum driver_release release = RELEASE_UNKNOWN;
+	const struct provider *provider = drivers_match(found, &release);
 	struct kernel_device *device = provider ? calloc(1, sizeof(*device)) : NULL;
 
 	if (!provider)
@@ -87,6 +88,7 @@ static struct kernel_device *device_make(struct found_device *found)
 	if (!device->provided)
 		goto out_device;
 	device->found = found;
+	device->release = release;
 	device->provided->provider = provider;
 	device->provided->found = found;
 	kernel_device_describe(&device->provided->ibv, found);
@@ -329,3 +331,4 @@ EXPORT int ibv_read_ibdev_sysfs_file(char *value, size_t size, struct found_devi
 	}
 	return scan_read(found->sysfs_path, file, value, size);
 }
+EXPORT_SINCE_34(ibv_read_ibdev_sysfs_file, ibv_read_ibdev_sysfs_file);

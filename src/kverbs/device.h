@@ -5,9 +5,11 @@
 
 #include "base/export.h"
 #include "kverbs/kernel.h"
+#include "kverbs/release.h"
 
 struct kernel_device {
 	struct provider_device *provided; /* the driver's */
+	enum driver_release release;	  /* of the driver */
 	struct found_device *found;
 	struct list node;  /* on `known`; this and the rest under known_lock */
 	unsigned int refs; /* lists, contexts, and one while the device is present */

@@ -10,43 +10,64 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <glob.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/env.h"
 #include "base/export.h"
 #include "base/log.h"
 #include "kverbs/provider.h"
+#include "kverbs/release.h"
 #include "kverbs/scan.h"
 
 /* VERBENA_PROVIDER_DIR: CMakeLists.txt */
-#define LIBRARY_SUFFIX "-rdmav34.so"
+
+/* Which nodes' drivers there may be: one rdma-core has one of them. The newest comes first. */
+static const char *const library_suffixes[] = {"-rdmav65.so", "-rdmav64.so", "-rdmav59.so",
+					       "-rdmav57.so", "-rdmav34.so"};
 
 struct driver {
 	const struct provider *provider;
+	enum driver_release release; /* RELEASE_59 stands for 59 to 63 */
 	struct driver *next;
 };
 
 static struct driver *_Atomic drivers;
 
-EXPORT void verbs_register_driver_34(const struct provider *provider);
-EXPORT void verbs_register_driver_34(const struct provider *provider)
+static void driver_register(const struct provider *provider, enum driver_release release)
 {
 	struct driver *driver = malloc(sizeof(*driver));
 
 	if (!driver)
 		return;
 	driver->provider = provider;
+	driver->release = release;
 	driver->next = atomic_load_explicit(&drivers, memory_order_relaxed);
 	/* Publishes the driver: pairs with the acquire in driver_first(). */
 	while (!atomic_compare_exchange_weak_explicit(&drivers, &driver->next, driver,
 						      memory_order_release, memory_order_relaxed))
 		;
 }
+
+/* What a driver's constructor calls: the function's name is that of its release. */
+#define REGISTERING(node, release)                                                 \
+	EXPORT void verbs_register_driver_##node(const struct provider *provider); \
+	EXPORT void verbs_register_driver_##node(const struct provider *provider)  \
+	{                                                                          \
+		driver_register(provider, release);                                \
+	}
+
+REGISTERING(34, RELEASE_44)
+REGISTERING(57, RELEASE_57)
+REGISTERING(59, RELEASE_59)
+REGISTERING(64, RELEASE_64)
+REGISTERING(65, RELEASE_65)
 
 static const struct driver *driver_first(void)
 {
@@ -63,39 +84,86 @@ unsigned int drivers_count(void)
 }
 
 /* A driver that knows the id is asked before those that go by names. */
-static const struct provider *match_pass(struct found_device *found, bool by_id)
+static const struct driver *match_pass(struct found_device *found, bool by_id)
 {
 	for (const struct driver *i = driver_first(); i; i = i->next) {
 		if (!scan_match(found, i->provider))
 			continue;
 		if (!by_id || (found->match && found->match->kind == PROVIDER_MATCH_DRIVER_ID))
-			return i->provider;
+			return i;
 	}
 	return NULL;
 }
 
-const struct provider *drivers_match(struct found_device *found)
+const struct provider *drivers_match(struct found_device *found, enum driver_release *release)
 {
-	const struct provider *provider = found->driver_id ? match_pass(found, true) : NULL;
+	const struct driver *driver = found->driver_id ? match_pass(found, true) : NULL;
 
-	return provider ? provider : match_pass(found, false);
+	if (!driver)
+		driver = match_pass(found, false);
+	if (!driver)
+		return NULL;
+	*release = driver->release == RELEASE_59 ? release_of_node_59() : driver->release;
+	if (*release != RELEASE_UNKNOWN)
+		return driver->provider;
+	log_warn("the driver library of %s is of rdma-core 59 to 63, and which of them can't be "
+		 "seen without its libibverbs.so.1 in %s/..: the device isn't listed",
+		 found->name, VERBENA_PROVIDER_DIR);
+	return NULL;
 }
 
 /* ------------------------------------------------------------------ loading */
 
-/* `name` is that of the configuration: a bare one, or a path without the suffix. */
+/* A driver's file. `name` is that of the configuration: a bare one, or a path without suffix. */
+static bool driver_path(char path[PATH_MAX], const char *library_dir, const char *name,
+			const char *suffix)
+{
+	int length = name[0] == '/'
+			     ? snprintf(path, PATH_MAX, "%s%s", name, suffix)
+			     : snprintf(path, PATH_MAX, "%s/lib%s%s", library_dir, name, suffix);
+
+	return length >= 0 && length < PATH_MAX;
+}
+
+/* Says why none of the files is there: for each driver, unless there is one of a later release,
+ * which says it for all. */
+static void driver_missing(const char *library_dir, const char *name)
+{
+	static atomic_bool said;
+	char pattern[PATH_MAX];
+	glob_t files;
+
+	if (!driver_path(pattern, library_dir, name, "-rdmav*.so"))
+		return;
+	if (glob(pattern, GLOB_NOSORT, NULL, &files)) {
+		log_warn("a driver library for the kernel's RDMA devices is missing: %s", pattern);
+		return;
+	}
+	if (!atomic_exchange(&said, true))
+		log_warn("the driver libraries of this system (%s) are of a release of rdma-core "
+			 "that isn't known here: they aren't loaded, and the kernel's devices "
+			 "aren't listed",
+			 files.gl_pathv[0]);
+	globfree(&files);
+}
+
 static bool driver_load(const char *library_dir, const char *name)
 {
 	char path[PATH_MAX];
-	int length = name[0] == '/' ? snprintf(path, sizeof(path), "%s" LIBRARY_SUFFIX, name)
-				    : snprintf(path, sizeof(path), "%s/lib%s" LIBRARY_SUFFIX,
-					       library_dir, name);
 
-	if (length < 0 || length >= (int)sizeof(path) || (name[0] != '/' && strchr(name, '/')))
+	if (name[0] != '/' && strchr(name, '/'))
 		return false;
-	if (dlopen(path, RTLD_NOW))
-		return true;
-	log_warn("a driver library for the kernel's RDMA devices can't be loaded: %s", dlerror());
+	for (unsigned int i = 0; i < sizeof(library_suffixes) / sizeof(char *); i++) {
+		if (!driver_path(path, library_dir, name, library_suffixes[i]) ||
+		    access(path, F_OK))
+			continue;
+		if (dlopen(path, RTLD_NOW))
+			return true;
+		log_warn("a driver library for the kernel's RDMA devices can't be loaded: %s",
+			 dlerror());
+		return false;
+	}
+	driver_missing(library_dir, name);
 	return false;
 }
 

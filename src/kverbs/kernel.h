@@ -157,6 +157,36 @@ struct ibv_ah *kernel_create_ah(struct kernel_context *kernel, struct ibv_pd *pd
 				struct ibv_ah_attr *attr);
 int kernel_destroy_ah(struct kernel_context *kernel, struct ibv_ah *ah);
 
+/* ------------------------------------------------------------------ calls since 59 */
+
+struct ibv_dmah *kernel_alloc_dmah(struct kernel_context *kernel, struct ibv_dmah_init_attr *attr);
+int kernel_dealloc_dmah(struct kernel_context *kernel, struct ibv_dmah *dmah);
+/* The driver's own registration by fields. The caller has checked them. */
+struct ibv_mr *kernel_reg_mr_ex(struct kernel_context *kernel, struct ibv_pd *pd,
+				struct ibv_mr_init_attr *attr);
+int kernel_dm_export(struct kernel_context *kernel, struct ibv_dm *dm);
+void *kernel_alloc_buf(struct kernel_context *kernel, struct ibv_pd *pd, size_t size,
+		       struct ibv_buf **buf);
+/* False: the driver has no buffers of its own, so it is the library's. */
+bool kernel_free_buf(struct kernel_context *kernel, struct ibv_buf *buf);
+int kernel_query_port_speed(struct kernel_context *kernel, uint32_t port, uint64_t *speed);
+
+enum counter_change { COUNTER_SET, COUNTER_SET_ERRORS, COUNTER_INCREASE, COUNTER_INCREASE_ERRORS };
+
+int kernel_comp_cntr_caps(struct kernel_context *kernel, struct ibv_comp_cntr_caps *caps,
+			  size_t size);
+struct ibv_comp_cntr *kernel_create_comp_cntr(struct kernel_context *kernel,
+					      struct ibv_comp_cntr_init_attr *attr);
+int kernel_destroy_comp_cntr(struct kernel_context *kernel, struct ibv_comp_cntr *counter);
+int kernel_change_comp_cntr(struct kernel_context *kernel, struct ibv_comp_cntr *counter,
+			    enum counter_change change, uint64_t value);
+int kernel_read_comp_cntr(struct kernel_context *kernel, struct ibv_comp_cntr *counter, bool errors,
+			  uint64_t *value);
+/* EINVAL: the counter is another context's. */
+int kernel_attach_comp_cntr(struct kernel_context *kernel, struct ibv_qp *qp,
+			    struct ibv_comp_cntr *counter,
+			    struct ibv_qp_attach_comp_cntr_attr *attr);
+
 /* ------------------------------------------------------------------ events */
 
 int kernel_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The binary interface of the driver libraries (lib*-rdmav34.so) of rdma-core 44 to 56: the layouts
- * behind the symbols of the node IBVERBS_PRIVATE_34. Sizes and the order of the members are facts
- * that a compiled driver depends on, and the static assertions pin them; tests/unit/kverbs checks
- * more of them against a driver.
+ * The binary interface of the driver libraries (lib*-rdmav34.so to -rdmav65.so) of rdma-core 44 to
+ * 65: the layouts behind the symbols of the nodes IBVERBS_PRIVATE_34 to _65. Sizes and the order of
+ * the members are facts that a compiled driver depends on, and the static assertions pin them;
+ * tests/unit/kverbs checks more of them against a driver. What differs between releases is in
+ * release.h.
  *
  * A driver registers a `struct provider`. Memory of devices, contexts and objects is the driver's;
  * each begins with one of the structures below, which both sides fill. Layout only: no state.
@@ -11,6 +12,7 @@
 #ifndef VERBENA_KVERBS_PROVIDER_H
 #define VERBENA_KVERBS_PROVIDER_H
 
+#include <infiniband/later.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <stdbool.h>
@@ -72,8 +74,9 @@ struct provider {
 	const struct provider_match *matches; /* may be NULL */
 	const struct provider **static_providers;
 	bool (*match_device)(struct found_device *found);
-	struct verbs_context *(*alloc_context)(struct ibv_device *device, int cmd_fd, void *data);
-	struct verbs_context *(*import_context)(struct ibv_device *device, int cmd_fd);
+	/* Both return the driver's pointer to the `struct verbs_context` of its release. */
+	void *(*alloc_context)(struct ibv_device *device, int cmd_fd, void *data);
+	void *(*import_context)(struct ibv_device *device, int cmd_fd);
 	struct provider_device *(*alloc_device)(struct found_device *found);
 	void (*uninit_device)(struct provider_device *device);
 };
@@ -157,6 +160,32 @@ struct provider_counters {
 	uint32_t handle;
 };
 
+struct provider_dmah {
+	struct ibv_dmah ibv;
+	uint32_t handle;
+};
+
+/* A buffer that a driver's alloc_buf() makes (since 64), and ours of ibv_alloc_buf(). */
+struct ibv_buf {
+	void *addr;
+	size_t size;
+	struct ibv_pd *pd;
+	int dmabuf_fd; /* -1: ordinary memory */
+};
+
+/* Where the kernel is to put a CQ's entries (since 59), with one of the flags. */
+struct provider_cq_memory {
+	uint64_t length;
+	union {
+		uint8_t *addr;
+		struct {
+			uint64_t offset;
+			int fd;
+		} dmabuf;
+	};
+};
+enum { PROVIDER_CQ_MEMORY = 1 << 1, PROVIDER_CQ_DMABUF = 1 << 2 };
+
 /* ------------------------------------------------------------------ commands by attributes */
 
 /*
@@ -176,10 +205,14 @@ struct ibv_command_buffer {
 
 /* ------------------------------------------------------------------ a driver's functions */
 
+/* That of 65. A driver's own table lacks what came after its release: release_ops_read(). */
 struct provider_ops {
 	int (*advise_mr)(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 			 struct ibv_sge *list, uint32_t count);
+	void *(*alloc_buf)(struct ibv_pd *pd, size_t size, struct ibv_buf **buf);
 	struct ibv_dm *(*alloc_dm)(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);
+	struct ibv_dmah *(*alloc_dmah)(struct ibv_context *context,
+				       struct ibv_dmah_init_attr *attr);
 	struct ibv_mw *(*alloc_mw)(struct ibv_pd *pd, enum ibv_mw_type type);
 	struct ibv_mr *(*alloc_null_mr)(struct ibv_pd *pd);
 	struct ibv_pd *(*alloc_parent_domain)(struct ibv_context *context,
@@ -195,6 +228,8 @@ struct provider_ops {
 	int (*close_xrcd)(struct ibv_xrcd *xrcd);
 	void (*cq_event)(struct ibv_cq *cq);
 	struct ibv_ah *(*create_ah)(struct ibv_pd *pd, struct ibv_ah_attr *attr);
+	struct ibv_comp_cntr *(*create_comp_cntr)(struct ibv_context *context,
+						  struct ibv_comp_cntr_init_attr *attr);
 	struct ibv_counters *(*create_counters)(struct ibv_context *context,
 						struct ibv_counters_init_attr *attr);
 	struct ibv_cq *(*create_cq)(struct ibv_context *context, int cqe,
@@ -213,11 +248,13 @@ struct provider_ops {
 	struct ibv_srq *(*create_srq_ex)(struct ibv_context *context,
 					 struct ibv_srq_init_attr_ex *attr);
 	struct ibv_wq *(*create_wq)(struct ibv_context *context, struct ibv_wq_init_attr *attr);
+	int (*dealloc_dmah)(struct ibv_dmah *dmah);
 	int (*dealloc_mw)(struct ibv_mw *mw);
 	int (*dealloc_pd)(struct ibv_pd *pd);
 	int (*dealloc_td)(struct ibv_td *td);
 	int (*dereg_mr)(struct provider_mr *mr);
 	int (*destroy_ah)(struct ibv_ah *ah);
+	int (*destroy_comp_cntr)(struct ibv_comp_cntr *counter);
 	int (*destroy_counters)(struct ibv_counters *counters);
 	int (*destroy_cq)(struct ibv_cq *cq);
 	int (*destroy_flow)(struct ibv_flow *flow);
@@ -227,12 +264,16 @@ struct provider_ops {
 	int (*destroy_srq)(struct ibv_srq *srq);
 	int (*destroy_wq)(struct ibv_wq *wq);
 	int (*detach_mcast)(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid);
+	int (*dm_export_dmabuf_fd)(struct ibv_dm *dm);
+	void (*free_buf)(struct ibv_buf *buf);
 	void (*free_context)(struct ibv_context *context);
 	int (*free_dm)(struct ibv_dm *dm);
 	int (*get_srq_num)(struct ibv_srq *srq, uint32_t *number);
 	struct ibv_dm *(*import_dm)(struct ibv_context *context, uint32_t handle);
 	struct ibv_mr *(*import_mr)(struct ibv_pd *pd, uint32_t handle);
 	struct ibv_pd *(*import_pd)(struct ibv_context *context, uint32_t handle);
+	int (*inc_comp_cntr)(struct ibv_comp_cntr *counter, uint64_t amount);
+	int (*inc_err_comp_cntr)(struct ibv_comp_cntr *counter, uint64_t amount);
 	int (*modify_cq)(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
 	int (*modify_flow_action_esp)(struct ibv_flow_action *action,
 				      struct ibv_flow_action_esp_attr *attr);
@@ -247,29 +288,39 @@ struct provider_ops {
 	int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 	int (*post_srq_ops)(struct ibv_srq *srq, struct ibv_ops_wr *op, struct ibv_ops_wr **bad);
 	int (*post_srq_recv)(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+	int (*qp_attach_comp_cntr)(struct ibv_qp *qp, struct ibv_comp_cntr *counter,
+				   struct ibv_qp_attach_comp_cntr_attr *attr);
+	int (*query_comp_cntr_caps)(struct ibv_context *context, struct ibv_comp_cntr_caps *caps,
+				    size_t size);
 	int (*query_device_ex)(struct ibv_context *context,
 			       const struct ibv_query_device_ex_input *input,
 			       struct ibv_device_attr_ex *attr, size_t size);
 	int (*query_ece)(struct ibv_qp *qp, struct ibv_ece *ece);
 	int (*query_port)(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr);
+	int (*query_port_speed)(struct ibv_context *context, uint32_t port, uint64_t *speed);
 	int (*query_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 			struct ibv_qp_init_attr *init);
 	int (*query_qp_data_in_order)(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags);
 	int (*query_rt_values)(struct ibv_context *context, struct ibv_values_ex *values);
 	int (*query_srq)(struct ibv_srq *srq, struct ibv_srq_attr *attr);
+	int (*read_comp_cntr)(struct ibv_comp_cntr *counter, uint64_t *value);
 	int (*read_counters)(struct ibv_counters *counters, uint64_t *values, uint32_t count,
 			     uint32_t flags);
+	int (*read_err_comp_cntr)(struct ibv_comp_cntr *counter, uint64_t *value);
 	struct ibv_mr *(*reg_dm_mr)(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset,
 				    size_t length, unsigned int access);
 	struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *pd, uint64_t offset, size_t length,
 					uint64_t iova, int fd, int access);
 	struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				 int access);
+	struct ibv_mr *(*reg_mr_ex)(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
 	int (*req_notify_cq)(struct ibv_cq *cq, int solicited_only);
 	int (*rereg_mr)(struct provider_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			size_t length, int access);
 	int (*resize_cq)(struct ibv_cq *cq, int cqe);
+	int (*set_comp_cntr)(struct ibv_comp_cntr *counter, uint64_t value);
 	int (*set_ece)(struct ibv_qp *qp, struct ibv_ece *ece);
+	int (*set_err_comp_cntr)(struct ibv_comp_cntr *counter, uint64_t value);
 	void (*unimport_dm)(struct ibv_dm *dm);
 	void (*unimport_mr)(struct ibv_mr *mr);
 	void (*unimport_pd)(struct ibv_pd *pd);
@@ -277,8 +328,10 @@ struct provider_ops {
 
 enum { PROVIDER_OPS = sizeof(struct provider_ops) / sizeof(void (*)(void)) };
 
-_Static_assert(PROVIDER_OPS == 76, "a driver's table has 76 functions");
+_Static_assert(PROVIDER_OPS == 93, "a table of 65 has 93 functions");
 _Static_assert(offsetof(struct ibv_command_buffer, header) == 32, "cmd_ioctl.h");
+_Static_assert(sizeof(struct provider_cq_memory) == 24, "driver.h");
+_Static_assert(sizeof(struct ibv_buf) == 32, "driver.h");
 _Static_assert(sizeof(struct provider_match) == 24, "driver.h");
 _Static_assert(sizeof(struct provider_flow_action) == 16, "driver.h");
 

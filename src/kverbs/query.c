@@ -177,6 +177,7 @@ EXPORT int ibv_cmd_query_device_any(struct ibv_context *context,
 	memcpy(attr, &full, attr_size < sizeof(full) ? attr_size : sizeof(full));
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_query_device_any, ibv_cmd_query_device_any);
 
 int kernel_query_device(struct kernel_context *kernel, struct ibv_device_attr *attr)
 {
@@ -262,22 +263,27 @@ EXPORT int ibv_cmd_query_port(struct ibv_context *context, uint8_t port, struct 
 	attr->port_cap_flags2 = answer.port_cap_flags2;
 	return 0;
 }
+EXPORT_SINCE_34(ibv_cmd_query_port, ibv_cmd_query_port);
 
 int kernel_query_port(struct kernel_context *kernel, uint8_t port, struct ibv_port_attr *attr,
 		      size_t size)
 {
-	struct ibv_port_attr full = {0};
+	/* Drivers of later releases write a longer structure. */
+	union {
+		struct ibv_port_attr full;
+		char later[2 * sizeof(struct ibv_port_attr)];
+	} got = {0};
 	int err = EOPNOTSUPP;
 
 	if (kernel->ops.query_port)
-		err = kernel->ops.query_port(&kernel->verbs->context, port, &full);
+		err = kernel->ops.query_port(&kernel->verbs->context, port, &got.full);
 	if (err)
 		return query_result(err);
-	if (size > sizeof(full)) {
-		memset((char *)attr + sizeof(full), 0, size - sizeof(full));
-		size = sizeof(full);
+	if (size > sizeof(got)) {
+		memset((char *)attr + sizeof(got), 0, size - sizeof(got));
+		size = sizeof(got);
 	}
-	memcpy(attr, &full, size);
+	memcpy(attr, &got, size);
 	return 0;
 }
 

@@ -169,12 +169,12 @@ static void later_unsupported(struct rig *rig)
 {
 	struct ibv_alloc_dm_attr dm_attr = {.length = 64};
 	struct ibv_dm *dm = ibv_alloc_dm(rig->ctx, &dm_attr);
-	uint64_t caps[2] = {1, 1};
+	struct ibv_comp_cntr_caps caps = {1, 1, 1};
 
 	CHECK(rig, dm && ibv_dm_export_dmabuf_fd(dm) == -1 && errno == EOPNOTSUPP);
 	OK(rig, ibv_free_dm(dm));
-	CHECK_EQ(rig, _ibv_query_comp_cntr_caps(rig->ctx, caps, sizeof(caps)), EOPNOTSUPP);
-	CHECK(rig, !caps[0] && !caps[1]);
+	CHECK_EQ(rig, ibv_query_comp_cntr_caps(rig->ctx, &caps), EOPNOTSUPP);
+	CHECK(rig, !caps.max_value && !caps.max_counters && !caps.supported_qp_attach_ops);
 	errno = 0;
 	CHECK(rig, !ibv_create_comp_cntr(rig->ctx, NULL) && errno == EOPNOTSUPP);
 }

@@ -217,10 +217,75 @@ void fake_device(const char *node, const char *name, const char *number, const c
 
 /* ------------------------------------------------------------------ the driver */
 
-struct fake_context {
-	int before; /* so that the context isn't the structure's beginning */
-	struct verbs_context verbs;
+enum driver_release fake_release;
+
+/* The driver's structure: something before the context, and the context of its release. */
+enum { CONTEXT_OFFSET = 64 };
+
+/* The calls that differ between releases. */
+struct release_calls {
+	void *(*alloc)(struct ibv_device *device, int cmd_fd, size_t size, void *offset,
+		       uint32_t driver_id);
+	void (*set_ops)(void *verbs, const void *table);
+	void (*uninit)(void *verbs);
+	int (*get)(void *verbs, void *request, size_t size, const void *descriptors,
+		   struct ib_uverbs_get_context_resp *response, size_t response_size);
 };
+
+static int get_context_44(void *verbs, void *request, size_t size, const void *descriptors,
+			  struct ib_uverbs_get_context_resp *response, size_t response_size)
+{
+	(void)descriptors;
+	return ibv_cmd_get_context(verbs, request, size, response, response_size);
+}
+
+static const struct release_calls *calls(void)
+{
+	static const struct release_calls of_44 = {_verbs_init_and_alloc_context, verbs_set_ops,
+						   verbs_uninit_context, get_context_44};
+#define CALLS(node)                                                             \
+	{                                                                       \
+		_verbs_init_and_alloc_context_##node, verbs_set_ops_##node,     \
+			verbs_uninit_context_##node, ibv_cmd_get_context_##node \
+	}
+	static const struct release_calls of_57 = CALLS(57), of_64 = CALLS(64), of_65 = CALLS(65);
+
+	switch (fake_release) {
+	case RELEASE_57:
+		return &of_57;
+	case RELEASE_64:
+		return &of_64;
+	case RELEASE_65:
+		return &of_65;
+	default:
+		return &of_44;
+	}
+}
+
+static void *verbs_of_context(struct ibv_context *context)
+{
+	return (char *)context - table_context_at(fake_release);
+}
+
+static struct ibv_context *context_of_verbs(void *verbs)
+{
+	return (struct ibv_context *)(void *)((char *)verbs + table_context_at(fake_release));
+}
+
+/* The driver's pointer to a new context, or NULL. */
+static void *fake_context_make(struct ibv_device *device, int fd)
+{
+	char *memory = calls()->alloc(device, fd, CONTEXT_OFFSET + table_context_size(fake_release),
+				      (void *)(uintptr_t)CONTEXT_OFFSET, FAKE_DRIVER_ID);
+
+	return memory ? memory + CONTEXT_OFFSET : NULL;
+}
+
+static void fake_context_end(void *verbs)
+{
+	calls()->uninit(verbs);
+	free((char *)verbs - CONTEXT_OFFSET);
+}
 
 static struct ibv_pd *fake_alloc_pd(struct ibv_context *context)
 {
@@ -281,10 +346,7 @@ static int fake_query_port(struct ibv_context *context, uint8_t port, struct ibv
 
 static void fake_free_context(struct ibv_context *context)
 {
-	struct verbs_context *verbs = container_of(context, struct verbs_context, context);
-
-	verbs_uninit_context(verbs);
-	free(container_of(verbs, struct fake_context, verbs));
+	fake_context_end(verbs_of_context(context));
 }
 
 static struct ibv_mr *fake_import_mr(struct ibv_pd *pd, uint32_t handle)
@@ -303,6 +365,38 @@ static void fake_unimport_mr(struct ibv_mr *mr)
 	free(container_of(mr, struct provider_mr, ibv));
 }
 
+static struct ibv_dmah *fake_alloc_dmah(struct ibv_context *context,
+					struct ibv_dmah_init_attr *attr)
+{
+	struct provider_dmah *dmah = calloc(1, sizeof(*dmah));
+
+	if (ibv_cmd_alloc_dmah(context, dmah, attr)) {
+		free(dmah);
+		return NULL;
+	}
+	return &dmah->ibv;
+}
+
+static int fake_dealloc_dmah(struct ibv_dmah *dmah)
+{
+	int err = ibv_cmd_free_dmah(container_of(dmah, struct provider_dmah, ibv));
+
+	if (!err)
+		free(container_of(dmah, struct provider_dmah, ibv));
+	return err;
+}
+
+static struct ibv_mr *fake_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
+{
+	struct provider_mr *mr = calloc(1, sizeof(*mr));
+
+	if (ibv_cmd_reg_mr_ex(pd, mr, attr)) {
+		free(mr);
+		return NULL;
+	}
+	return &mr->ibv;
+}
+
 static const struct provider_ops fake_ops = {
 	.alloc_pd = fake_alloc_pd,
 	.dealloc_pd = fake_dealloc_pd,
@@ -311,48 +405,54 @@ static const struct provider_ops fake_ops = {
 	.import_mr = fake_import_mr,
 	.unimport_mr = fake_unimport_mr,
 	.query_port = fake_query_port,
+	.alloc_dmah = fake_alloc_dmah,
+	.dealloc_dmah = fake_dealloc_dmah,
+	.reg_mr_ex = fake_reg_mr_ex,
+	.query_port_speed = ibv_cmd_query_port_speed,
+	.set_err_comp_cntr = ibv_cmd_set_err_comp_cntr,
 };
 
-static struct verbs_context *fake_alloc_context(struct ibv_device *device, int fd, void *data)
+static void fake_set_ops(void *verbs)
+{
+	void **table = table_make(fake_release, &fake_ops);
+
+	calls()->set_ops(verbs, table);
+	free(table);
+}
+
+static void *fake_alloc_context(struct ibv_device *device, int fd, void *data)
 {
 	struct {
 		uint8_t header[8];
 		struct ib_uverbs_get_context core;
 	} request;
 	struct ib_uverbs_get_context_resp response;
-	struct fake_context *context = _verbs_init_and_alloc_context(
-		device, fd, sizeof(*context),
-		(struct verbs_context *)offsetof(struct fake_context, verbs), FAKE_DRIVER_ID);
+	void *verbs = fake_context_make(device, fd);
 
 	(void)data;
-	if (!context)
+	if (!verbs)
 		return NULL;
-	if (ibv_cmd_get_context(&context->verbs, &request, sizeof(request), &response,
-				sizeof(response))) {
-		verbs_uninit_context(&context->verbs);
-		free(context);
+	if (calls()->get(verbs, &request, sizeof(request), NULL, &response, sizeof(response))) {
+		fake_context_end(verbs);
 		return NULL;
 	}
-	verbs_set_ops(&context->verbs, &fake_ops);
-	return &context->verbs;
+	fake_set_ops(verbs);
+	return verbs;
 }
 
 /* Another context over the same descriptor, which it owns. */
-static struct verbs_context *fake_import_context(struct ibv_device *device, int fd)
+static void *fake_import_context(struct ibv_device *device, int fd)
 {
-	struct fake_context *context = _verbs_init_and_alloc_context(
-		device, fd, sizeof(*context),
-		(struct verbs_context *)offsetof(struct fake_context, verbs), FAKE_DRIVER_ID);
+	void *verbs = fake_context_make(device, fd);
 
-	if (!context)
+	if (!verbs)
 		return NULL;
-	if (ibv_cmd_query_context(&context->verbs.context, NULL)) {
-		verbs_uninit_context(&context->verbs);
-		free(context);
+	if (ibv_cmd_query_context(context_of_verbs(verbs), NULL)) {
+		fake_context_end(verbs);
 		return NULL;
 	}
-	verbs_set_ops(&context->verbs, &fake_ops);
-	return &context->verbs;
+	fake_set_ops(verbs);
+	return verbs;
 }
 
 static struct provider_device *fake_alloc_device(struct found_device *found)

@@ -14,6 +14,7 @@
 #include "kverbs/kernel.h"
 #include "kverbs/provider.h"
 #include "kverbs/scan.h"
+#include "tables.h"
 
 enum {
 	FAKE_BYTES = 32 * 1024 + 512,
@@ -52,6 +53,10 @@ void fake_file(const char *path, const char *text); /* below sysfs */
 /* Opens the device through the fake driver. */
 struct kernel_context *fake_open(struct ibv_device *device);
 extern const struct provider fake_provider;
+
+/* Which release the driver is of, from the next fake_open() to its kernel_close(). It must have
+ * been registered as such. */
+extern enum driver_release fake_release;
 
 /* fake_begin(), one device, and that opened; the list with the device. */
 extern struct ibv_device **listed;
@@ -149,11 +154,43 @@ int ibv_cmd_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv
 int ibv_cmd_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int ibv_cmd_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
 		       void *request, size_t size);
-int ibv_cmd_get_context(struct verbs_context *verbs, void *request, size_t size,
+int ibv_cmd_get_context(void *verbs, void *request, size_t size,
 			struct ib_uverbs_get_context_resp *response, size_t response_size);
 void *_verbs_init_and_alloc_context(struct ibv_device *device, int cmd_fd, size_t size,
-				    struct verbs_context *offset, uint32_t driver_id);
-void verbs_uninit_context(struct verbs_context *verbs);
-void verbs_set_ops(struct verbs_context *verbs, const struct provider_ops *ops);
+				    void *offset, uint32_t driver_id);
+void verbs_uninit_context(void *verbs);
+void verbs_set_ops(void *verbs, const void *table);
+
+/* Those of later releases: what a node has under the name without the number. */
+#define LATER_CALLS(node)                                                                          \
+	void verbs_register_driver_##node(const struct provider *provider);                        \
+	int ibv_cmd_get_context_##node(                                                            \
+		void *verbs, void *request, size_t size, const void *descriptors,                  \
+		struct ib_uverbs_get_context_resp *response, size_t response_size);                \
+	void *_verbs_init_and_alloc_context_##node(struct ibv_device *device, int cmd_fd,          \
+						   size_t size, void *offset, uint32_t driver_id); \
+	void verbs_uninit_context_##node(void *verbs);                                             \
+	void verbs_set_ops_##node(void *verbs, const void *table)
+
+LATER_CALLS(57);
+LATER_CALLS(59);
+LATER_CALLS(64);
+LATER_CALLS(65);
+
+int ibv_cmd_create_cq_ex_59(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr,
+			    const struct provider_cq_memory *memory, struct provider_cq *cq,
+			    void *request, size_t size,
+			    struct ib_uverbs_ex_create_cq_resp *response, size_t response_size,
+			    uint32_t flags);
+int ibv_cmd_create_qp_ex2_64(struct ibv_context *context, struct provider_qp *qp,
+			     struct ibv_qp_init_attr_ex *attr, void *request, size_t size,
+			     struct ib_uverbs_ex_create_qp_resp *response, size_t response_size,
+			     struct ibv_command_buffer *link);
+int ibv_cmd_alloc_dmah(struct ibv_context *context, struct provider_dmah *dmah,
+		       struct ibv_dmah_init_attr *attr);
+int ibv_cmd_free_dmah(struct provider_dmah *dmah);
+int ibv_cmd_reg_mr_ex(struct ibv_pd *pd, struct provider_mr *mr, struct ibv_mr_init_attr *attr);
+int ibv_cmd_query_port_speed(struct ibv_context *context, uint32_t port, uint64_t *speed);
+int ibv_cmd_set_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value);
 
 #endif
