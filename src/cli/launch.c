@@ -17,6 +17,7 @@
 #include "base/env.h"
 #include "cli/cli.h"
 #include "cli/locate.h"
+#include "cli/newer.h"
 
 /* Whether `directory` is the first of a list with colons. */
 static bool list_begins(const char *list, const char *directory)
@@ -82,6 +83,21 @@ static int path_append(const char *directory)
 	return result;
 }
 
+/* Puts our library's directory first. A system of a later release gets a copy in front of it, for
+ * the programs that find it now, and for those that `verbena run` starts from them. */
+static int library_path_set(const char *library_dir)
+{
+	const char *old = env_get("LD_LIBRARY_PATH");
+	char newer[PATH_MAX];
+
+	if (old && list_has(old, library_dir) && newer_directory_is_first(old))
+		return 0;
+	int served = newer_release_serve(library_dir, newer);
+	int error = list_prepend("LD_LIBRARY_PATH", library_dir, false, NULL);
+
+	return !error && served > 0 ? list_prepend("LD_LIBRARY_PATH", newer, false, NULL) : error;
+}
+
 int launch_environment(void)
 {
 	struct location location;
@@ -102,7 +118,7 @@ int launch_environment(void)
 			  location.library_dir);
 		return -EINVAL;
 	}
-	error = list_prepend("LD_LIBRARY_PATH", location.library_dir, false, NULL);
+	error = library_path_set(location.library_dir);
 	/* A directory whose name PATH can't contain, or that isn't there, is left out: only rdma(8)
 	 * is missed then. */
 	if (!error && location.program_dir[0] && !strchr(location.program_dir, ':'))

@@ -69,6 +69,15 @@ REGISTERING(59, RELEASE_59)
 REGISTERING(64, RELEASE_64)
 REGISTERING(65, RELEASE_65)
 
+/* What a driver of a release that isn't known calls: cli/newer.c has why. Drivers have it under
+ * names of functions of any kind, so it fails as most of them do, and takes nothing. */
+EXPORT int verbena_unknown_release(void);
+EXPORT int verbena_unknown_release(void)
+{
+	errno = EOPNOTSUPP;
+	return EOPNOTSUPP;
+}
+
 static const struct driver *driver_first(void)
 {
 	return atomic_load_explicit(&drivers, memory_order_acquire);

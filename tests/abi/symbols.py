@@ -23,7 +23,8 @@ OFED = {(f"ibv_{name}", "VERBENA_1.0") for name in (
 OWN = {
     "libibverbs.so.1": {("VERBENA_PRIVATE_1", ""), ("VERBENA_1.0", ""),
                         ("verbena_create_cq_for_qp", "VERBENA_PRIVATE_1"),
-                        ("verbena_context_removed", "VERBENA_PRIVATE_1"), *OFED},
+                        ("verbena_context_removed", "VERBENA_PRIVATE_1"),
+                        ("verbena_unknown_release", "VERBENA_PRIVATE_1"), *OFED},
 }
 def nodes(**of):
     """Nodes with what is in them."""

@@ -112,6 +112,8 @@ static void configuration_is_read(void **state)
 
 	fake_file("conf/a.driver", "# a comment\n\nnonsense here\ndriver\ndriver ../escape");
 	fake_file("conf/b.driver", "driver missing");
+	fake_file("conf/c.driver", "driver later");
+	fake_file("liblater-rdmav99.so", "of a release that isn't known: it isn't loaded");
 	snprintf(config, sizeof(config), "%s/conf", roots->sysfs);
 	assert_int_equal(drivers_load_from(config, roots->sysfs), 0);
 	assert_int_equal(drivers_load_from("/nowhere", roots->sysfs), 0);
