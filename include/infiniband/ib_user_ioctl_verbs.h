@@ -22,6 +22,7 @@
 
 enum ib_uverbs_core_support {
 	IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS = 1 << 0,
+	IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA = 1 << 1,
 };
 
 enum ib_uverbs_access_flags {
@@ -190,7 +191,8 @@ struct ib_uverbs_flow_action_esp {
 struct ib_uverbs_query_port_resp_ex {
 	struct ib_uverbs_query_port_resp legacy_resp;
 	__u16 port_cap_flags2;
-	__u8 reserved[6];
+	__u8 reserved[2];
+	__u32 active_speed_ex;
 };
 
 struct ib_uverbs_qp_cap {
@@ -233,6 +235,42 @@ enum rdma_driver_id {
 	RDMA_DRIVER_SIW = 18,
 	RDMA_DRIVER_ERDMA = 19,
 	RDMA_DRIVER_MANA = 20,
+	RDMA_DRIVER_IONIC = 21,
+};
+
+/* Where a buffer of a command lies. */
+enum ib_uverbs_buffer_type {
+	IB_UVERBS_BUFFER_TYPE_DMABUF = 0,
+	IB_UVERBS_BUFFER_TYPE_VA = 1,
+};
+
+struct ib_uverbs_buffer_desc {
+	__u32 type;
+	__s32 fd; /* of a DMA buffer */
+	__u32 flags;
+	__u32 optional_flags;
+	__aligned_u64 addr; /* an address, or an offset in the DMA buffer */
+	__aligned_u64 length;
+};
+
+/* Completion counters. */
+enum ib_uverbs_comp_cntr_entry {
+	IB_UVERBS_COMP_CNTR_ENTRY_COMP = 0,
+	IB_UVERBS_COMP_CNTR_ENTRY_ERR = 1,
+};
+
+enum ib_uverbs_comp_cntr_modify_op {
+	IB_UVERBS_COMP_CNTR_MODIFY_OP_SET = 0,
+	IB_UVERBS_COMP_CNTR_MODIFY_OP_INC = 1,
+};
+
+enum ib_uverbs_qp_attach_comp_cntr_op {
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_SEND = 1 << 0,
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV = 1 << 1,
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_READ = 1 << 2,
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ = 1 << 3,
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE = 1 << 4,
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE = 1 << 5,
 };
 
 #endif /* IB_USER_IOCTL_VERBS_H */

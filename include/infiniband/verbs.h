@@ -19,6 +19,7 @@
 #define INFINIBAND_VERBS_H
 
 #include <errno.h>
+#include <linux/if_ether.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -123,7 +124,7 @@ struct ibv_ah {
 	uint32_t handle;
 };
 
-#define ETHERNET_LL_SIZE 6 /* bytes in a MAC address */
+#define ETHERNET_LL_SIZE ETH_ALEN /* bytes in a MAC address */
 
 /* RoCE v2: the range that a flow label is folded into to make a UDP source port. */
 #define IB_ROCE_UDP_ENCAP_VALID_PORT_MIN (0xC000)
@@ -183,6 +184,7 @@ enum ibv_device_cap_flags {
 /* Further bits, which only fit ibv_device_attr_ex.device_cap_flags_ex. */
 #define IBV_DEVICE_RAW_SCATTER_FCS (1ULL << 34)
 #define IBV_DEVICE_PCI_WRITE_END_PADDING (1ULL << 36)
+#define IBV_DEVICE_CC_DMA_BOUNCE (1ULL << 41)
 
 /* To whom an atomic operation is atomic. */
 enum ibv_atomic_cap {
@@ -247,6 +249,8 @@ enum ibv_odp_transport_cap_bits {
 	IBV_ODP_SUPPORT_READ = 1 << 3,
 	IBV_ODP_SUPPORT_ATOMIC = 1 << 4,
 	IBV_ODP_SUPPORT_SRQ_RECV = 1 << 5,
+	IBV_ODP_SUPPORT_FLUSH = 1 << 6,
+	IBV_ODP_SUPPORT_ATOMIC_WRITE = 1 << 7,
 };
 
 enum ibv_odp_general_caps {
@@ -416,6 +420,7 @@ enum ibv_port_cap_flags2 {
 	IBV_PORT_LINK_WIDTH_2X_SUP = 1 << 4,
 	IBV_PORT_LINK_SPEED_HDR_SUP = 1 << 5,
 	IBV_PORT_LINK_SPEED_NDR_SUP = 1 << 10,
+	IBV_PORT_LINK_SPEED_XDR_SUP = 1 << 12,
 };
 
 struct ibv_port_attr {
@@ -441,6 +446,8 @@ struct ibv_port_attr {
 	uint8_t link_layer;
 	uint8_t flags; /* IBV_QPF_* */
 	uint16_t port_cap_flags2;
+	uint32_t
+		active_speed_ex; /* as active_speed, with the bits of XDR and faster; 0: not said */
 };
 
 /* Transfer rates; the numbers are those of a path record, hence not in order of speed. */
@@ -500,6 +507,7 @@ enum ibv_event_type {
 	IBV_EVENT_CLIENT_REREGISTER = 17,
 	IBV_EVENT_GID_CHANGE = 18,
 	IBV_EVENT_WQ_FATAL = 19,
+	IBV_EVENT_DEVICE_SPEED_CHANGE = 20,
 };
 
 /* What happened, and to which object; the type says which member of element is set. */
@@ -697,6 +705,98 @@ struct ibv_dm {
 };
 
 /* Thread domain: objects made in it are used by one thread at a time. */
+/* --- types of calls since 59 --- */
+
+struct ibv_dmah {
+	struct ibv_context *context;
+};
+
+struct ibv_buf;
+
+enum ibv_mr_init_attr_mask {
+	IBV_REG_MR_MASK_IOVA = 1 << 0,
+	IBV_REG_MR_MASK_ADDR = 1 << 1,
+	IBV_REG_MR_MASK_FD = 1 << 2,
+	IBV_REG_MR_MASK_FD_OFFSET = 1 << 3,
+	IBV_REG_MR_MASK_DMAH = 1 << 4,
+	IBV_REG_MR_MASK_BUF = 1 << 5,
+};
+
+struct ibv_mr_init_attr {
+	size_t length;
+	int access;
+	uint64_t comp_mask; /* enum ibv_mr_init_attr_mask: which of the fields below are set */
+	uint64_t iova;
+	void *addr;
+	int fd;
+	uint64_t fd_offset;
+	struct ibv_dmah *dmah;
+	struct ibv_buf *buf;
+};
+
+/* Of which kind the memory of a region is (PCIe's TLP processing hints). */
+enum ibv_tph_mem_type {
+	IBV_TPH_MEM_TYPE_VM,
+	IBV_TPH_MEM_TYPE_PM,
+};
+
+enum ibv_dmah_init_attr_mask {
+	IBV_DMAH_INIT_ATTR_MASK_CPU_ID = 1 << 0,
+	IBV_DMAH_INIT_ATTR_MASK_PH = 1 << 1,
+	IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE = 1 << 2,
+};
+
+struct ibv_dmah_init_attr {
+	uint32_t comp_mask; /* enum ibv_dmah_init_attr_mask: PH, and both or none of the others */
+	uint32_t cpu_id;    /* a processor on which the calling thread may run */
+	uint8_t ph;	    /* 0 to 3 */
+	uint8_t tph_mem_type;
+};
+
+struct ibv_comp_cntr {
+	struct ibv_context *context;
+	uint32_t handle;
+};
+
+/* What is counted. */
+enum ibv_comp_cntr_type {
+	IBV_COMP_CNTR_TYPE_WRS,
+	IBV_COMP_CNTR_TYPE_BYTES,
+};
+
+struct ibv_comp_cntr_init_attr {
+	uint32_t comp_mask;
+	enum ibv_comp_cntr_type type;
+	uint32_t flags;
+};
+
+/* Which operations of a QP count. */
+enum ibv_qp_attach_comp_cntr_op {
+	IBV_QP_ATTACH_COMP_CNTR_OP_SEND = 1 << 0,
+	IBV_QP_ATTACH_COMP_CNTR_OP_RECV = 1 << 1,
+	IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_READ = 1 << 2,
+	IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ = 1 << 3,
+	IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE = 1 << 4,
+	IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE = 1 << 5,
+};
+
+struct ibv_qp_attach_comp_cntr_attr {
+	uint32_t comp_mask;
+	uint32_t op_mask; /* enum ibv_qp_attach_comp_cntr_op */
+};
+
+struct ibv_comp_cntr_caps {
+	uint64_t max_value;
+	uint32_t max_counters;
+	uint32_t supported_qp_attach_ops; /* enum ibv_qp_attach_comp_cntr_op */
+};
+
+/* Descriptors that a driver gives the kernel. */
+struct ibv_fd_arr {
+	int *arr;
+	uint32_t count;
+};
+
 struct ibv_td_init_attr {
 	uint32_t comp_mask;
 };
@@ -708,6 +808,9 @@ struct ibv_td {
 enum ibv_parent_domain_init_attr_mask {
 	IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS = 1 << 0,
 	IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT = 1 << 1,
+	/* Memory that a confidential guest doesn't protect may be given out. Verbena's device needs
+	 * none, so ibv_alloc_buf() gives ordinary memory in any case. */
+	IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC = 1 << 2,
 };
 
 /* What an allocator returns to let the library allocate by itself. */
@@ -1753,6 +1856,12 @@ struct verbs_ex_private;
  * program how far back the library's structure reaches.
  */
 struct verbs_context {
+	void (*free_buf)(struct ibv_buf *buf);
+	void *(*alloc_buf)(struct ibv_pd *pd, size_t size, struct ibv_buf **buf);
+	int (*dm_export_dmabuf_fd)(struct ibv_dm *dm);
+	struct ibv_mr *(*reg_mr_ex)(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
+	int (*dealloc_dmah)(struct ibv_dmah *dmah);
+	struct ibv_dmah *(*alloc_dmah)(struct ibv_context *ctx, struct ibv_dmah_init_attr *attr);
 	int (*query_port)(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr,
 			  size_t attr_size);
 	int (*advise_mr)(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
@@ -2023,13 +2132,39 @@ __ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, unsi
 
 #define ibv_reg_mr(pd, addr, length, access)   \
 	__ibv_reg_mr(pd, addr, length, access, \
-		     __builtin_constant_p(((access)&IBV_ACCESS_OPTIONAL_RANGE) == 0))
+		     __builtin_constant_p(((int)(access)&IBV_ACCESS_OPTIONAL_RANGE) == 0))
 #define ibv_reg_mr_iova(pd, addr, length, iova, access)   \
 	__ibv_reg_mr_iova(pd, addr, length, iova, access, \
-			  __builtin_constant_p(((access)&IBV_ACCESS_OPTIONAL_RANGE) == 0))
+			  __builtin_constant_p(((int)(access)&IBV_ACCESS_OPTIONAL_RANGE) == 0))
 
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova,
 				 int fd, int access);
+/* Registers memory at `addr`, as ibv_reg_mr_iova2(), or, with FD, FD_OFFSET and IOVA, that of a
+ * file, as ibv_reg_dmabuf_mr(). With BUF, `addr` is in a buffer of ibv_alloc_buf(). EINVAL: fields
+ * that don't go together, or a range outside the buffer, or a buffer of another protection domain,
+ * or a DMA handle of another context. EOPNOTSUPP: a field that isn't known, or a DMA handle for
+ * memory on demand. */
+struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
+
+/* Pages for data. `pd` must live until ibv_free_buf(). */
+void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf);
+void ibv_free_buf(struct ibv_buf *buf);
+struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length,
+			      int access);
+/* -1 with ENODATA: the buffer is ordinary memory, as all buffers are here. */
+int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf);
+
+/* A descriptor of the device memory, which ibv_reg_dmabuf_mr() takes; -1 with errno. */
+int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm);
+
+/* A hint for regions: which processor's cache data is for. A software device's data comes by the
+ * cache of the processor that copies it, so the hint is checked, and has no effect. EINVAL: fields
+ * that don't go together, or a wrong value. EPERM: not a processor of this thread. EOPNOTSUPP: an
+ * unknown field, or a device of the kernel. */
+struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context, struct ibv_dmah_init_attr *attr);
+/* EBUSY: regions were registered with it. */
+int ibv_dealloc_dmah(struct ibv_dmah *dmah);
+
 /* 0 or an enum ibv_rereg_mr_err_code, with errno. */
 int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t len,
 		 int access);
@@ -2296,13 +2431,52 @@ static inline int ibv_post_srq_ops(struct ibv_srq *srq, struct ibv_ops_wr *list,
 	return EOPNOTSUPP;
 }
 
+/* --------------------------------------------------- calls: ports and counters */
+
+/* The port's bandwidth in units of 100 Mb/s. */
+int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed);
+
+/* Fills `caps` with zeros: there are none. */
+int _ibv_query_comp_cntr_caps(struct ibv_context *context, struct ibv_comp_cntr_caps *caps,
+			      size_t caps_size);
+
+static inline int ibv_query_comp_cntr_caps(struct ibv_context *context,
+					   struct ibv_comp_cntr_caps *caps)
+{
+	return _ibv_query_comp_cntr_caps(context, caps, sizeof(*caps));
+}
+
+struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
+					   struct ibv_comp_cntr_init_attr *attr);
+int ibv_destroy_comp_cntr(struct ibv_comp_cntr *counter);
+int ibv_set_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value);
+int ibv_set_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value);
+int ibv_inc_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount);
+int ibv_inc_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount);
+int ibv_read_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *value);
+int ibv_read_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *value);
+int ibv_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *counter,
+			    struct ibv_qp_attach_comp_cntr_attr *attr);
+
 /* --------------------------------------------------- calls: queue pairs */
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init);
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 		 struct ibv_qp_init_attr *init);
-/* 1 if the data of this operation arrives in order of address, else 0; flags must be 0. */
+enum ibv_query_qp_data_in_order_flags {
+	IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS = 1 << 0,
+	IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY = 1 << 1,
+};
+
+enum ibv_query_qp_data_in_order_caps {
+	IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG = 1 << 0,
+	IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES = 1 << 1,
+};
+
+const char *ibv_wr_opcode_str(enum ibv_wr_opcode opcode);
+/* 1 if the data of this operation arrives in order of address, else 0; with RETURN_CAPS bits of the
+ * enumeration above. */
 int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags);
 int ibv_destroy_qp(struct ibv_qp *qp);
 int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece);

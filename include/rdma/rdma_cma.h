@@ -34,7 +34,11 @@ enum rdma_cm_event_type {
 	RDMA_CM_EVENT_MULTICAST_JOIN = 12,
 	RDMA_CM_EVENT_MULTICAST_ERROR = 13,
 	RDMA_CM_EVENT_ADDR_CHANGE = 14,
-	RDMA_CM_EVENT_TIMEWAIT_EXIT = 15
+	RDMA_CM_EVENT_TIMEWAIT_EXIT = 15,
+	RDMA_CM_EVENT_ADDRINFO_RESOLVED = 16,
+	RDMA_CM_EVENT_ADDRINFO_ERROR = 17,
+	RDMA_CM_EVENT_USER = 18,
+	RDMA_CM_EVENT_INTERNAL = 19, /* never a program's */
 };
 
 /* Each has ports of its own. */
@@ -141,6 +145,7 @@ struct rdma_cm_event {
 	union {
 		struct rdma_conn_param conn;
 		struct rdma_ud_param ud; /* RDMA_PS_UDP, RDMA_PS_IPOIB */
+		uint64_t arg;		 /* RDMA_CM_EVENT_USER */
 	} param;
 };
 
@@ -149,6 +154,9 @@ struct rdma_cm_event {
 #define RAI_NUMERICHOST 0x00000002
 #define RAI_NOROUTE 0x00000004
 #define RAI_FAMILY 0x00000008
+/* For rdma_resolve_addrinfo(). */
+#define RAI_SA 0x00000010  /* ask the subnet administration for a service: EOPNOTSUPP */
+#define RAI_DNS 0x00000020 /* ask the system's resolver, which is the default */
 
 struct rdma_addrinfo {
 	int ai_flags;
@@ -274,6 +282,19 @@ int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel);
 int rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints,
 		     struct rdma_addrinfo **res);
 void rdma_freeaddrinfo(struct rdma_addrinfo *res);
+
+/* As rdma_getaddrinfo(). The result comes as ADDRINFO_RESOLVED or, with a status, ADDRINFO_ERROR on
+ * the identifier's channel; if the identifier is synchronous, the call waits for it. EBUSY: one has
+ * been begun, and its result wasn't taken. */
+int rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node, const char *service,
+			  const struct rdma_addrinfo *hints);
+/* Takes the result; rdma_freeaddrinfo() frees it. ENOENT: there is none. */
+int rdma_query_addrinfo(struct rdma_cm_id *id, struct rdma_addrinfo **info);
+
+/* Writes an event of the type USER on the identifier's channel. `arg` is in the first eight bytes
+ * of its `param`. EAGAIN: the program has too many events that it hasn't read. */
+int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event, int status,
+			uint64_t arg);
 
 /* What ibv_modify_qp() needs to move a QP of the program's own to qp_attr->qp_state. */
 int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr, int *qp_attr_mask);

@@ -264,7 +264,7 @@ EXPORT int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm)
 /* ------------------------------------------------------------------ ports */
 
 /* A lane's rate in units of 100 Mb/s, by the bit of the port's active speed. */
-static const uint16_t lane_rates[] = {25, 50, 100, 100, 140, 250, 500, 1000};
+static const uint16_t lane_rates[] = {25, 50, 100, 100, 140, 250, 500, 1000, 2000};
 /* Lanes, by the bit of the port's active width. */
 static const uint8_t lane_counts[] = {1, 4, 8, 12, 2};
 
@@ -288,7 +288,9 @@ EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num,
 
 	if (err)
 		return fail_errno(err);
-	unsigned int lane = only_bit(attr.active_speed), lanes = only_bit(attr.active_width);
+	unsigned int lane = only_bit(attr.active_speed_ex ? attr.active_speed_ex
+							  : attr.active_speed),
+		     lanes = only_bit(attr.active_width);
 
 	if (lane >= sizeof(lane_rates) / sizeof(lane_rates[0]) || lanes >= sizeof(lane_counts))
 		return fail_errno(EOPNOTSUPP);

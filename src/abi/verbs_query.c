@@ -237,6 +237,7 @@ int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_
 		.phys_state = resp.phys_state,
 		.link_layer = resp.link_layer,
 		.flags = resp.flags,
+		.active_speed_ex = resp.active_speed,
 	};
 
 	copy_sized(attr, attr_size, &full, sizeof(full));

@@ -225,9 +225,11 @@ static bool context_prepare(struct verbs_context *verbs, struct ibv_device *ibv,
 	kernel->device = device;
 	kernel->driver_id = driver_id;
 	verbs->priv = (struct verbs_ex_private *)(void *)kernel;
-	/* What lies before our structure's beginning in a later driver's is a program's only by way
-	 * of functions, so the size is ours. */
-	verbs->sz = sizeof(*verbs);
+	/* An older driver's structure begins later than ours: what would lie before is not there.
+	 */
+	verbs->sz =
+		sizeof(*verbs) -
+		(size_t)(release_shift(device->release) < 0 ? -release_shift(device->release) : 0);
 	verbs->context.device = ibv;
 	verbs->context.cmd_fd = cmd_fd;
 	verbs->context.async_fd = -1;

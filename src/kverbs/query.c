@@ -261,6 +261,7 @@ EXPORT int ibv_cmd_query_port(struct ibv_context *context, uint8_t port, struct 
 		return err;
 	port_fill(attr, &answer.legacy_resp);
 	attr->port_cap_flags2 = answer.port_cap_flags2;
+	attr->active_speed_ex = answer.active_speed_ex;
 	return 0;
 }
 EXPORT_SINCE_34(ibv_cmd_query_port, ibv_cmd_query_port);

@@ -158,7 +158,7 @@ static void one(int i, int scenario, size_t sz, unsigned mask, int kind)
 int main(void)
 {
 	struct sigaction action = { .sa_handler = on_crash, .sa_flags = SA_NODEFER };
-	const size_t full = sizeof(struct verbs_context);
+	const size_t full = sizeof(struct verbs_context) - offsetof(struct verbs_context, query_port);
 
 	sigaction(SIGSEGV, &action, NULL);
 	sigaction(SIGBUS, &action, NULL);
@@ -272,7 +272,9 @@ class Generator:
                     yield place, member, label, found[1], parameters
 
     def arena(self):
-        lines = ["struct arena {", "\tstruct verbs_context ctx;"]
+        # A context grows at its beginning, so its end is at an equal place.
+        lines = ["struct arena {", "\tunsigned char before[4096 - sizeof(struct verbs_context)];",
+                 "\tstruct verbs_context ctx;"]
         # At equal places with headers of later releases, where some are some bytes longer.
         lines += [f"\t__attribute__((aligned(64))) struct {name} {name};"
                   for name in sorted(self.objects)]
@@ -346,15 +348,16 @@ def notes(include, program, work):
 def first_difference(our_include, their_include, work):
     """A sentence, or None; and how many calls were compared."""
     facts = header_facts.Facts(their_include, os.path.join(work, "facts"))
-    later = header_facts.is_later(facts)
-    if later:  # only what both have
-        facts = header_facts.Facts(our_include, os.path.join(work, "our-facts"))
+    # What a call passes or returns that grew (docs/abi.md): the size of a port's attributes in 56, the
+    # beginning of a context in 59.
+    grown = () if header_facts.is_later(facts) else ("___ibv_query_port:",)
+    if "alloc_dmah" not in facts.aggregates["struct verbs_context"]["members"]:
+        grown += ("verbs_get_ctx:",)
     program = Generator(facts).program()
     ours = notes(our_include, program, work)
     theirs = notes(their_include, program, work)
     for our, their in zip(ours, theirs):
-        # It passes the size of the structure that grew (docs/abi.md).
-        if later and our.startswith("___ibv_query_port:"):
+        if our.startswith(grown):
             continue
         if our != their:
             return f"An inline behaves differently.\n  ours:     {our}\n  Debian's: {their}", 0

@@ -113,6 +113,9 @@ def compare_names(program, libraries, work):
     for our, their in zip(*said):
         if re.match(r"no device|device ", our) or re.match(r"no device|device ", their):
             break
+        # What Debian's library may not know yet: an event that came with 65.
+        if our.replace("Device link speed change", "unknown") == their:
+            continue
         if our != their:
             raise Failure(f"Our library says `{our}` where Debian's says `{their}`.")
 

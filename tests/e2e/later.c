@@ -161,6 +161,10 @@ static void later_port_speed(struct rig *rig)
 
 	OK(rig, ibv_query_port_speed(rig->ctx, 1, &speed));
 	CHECK_EQ(rig, speed, 1000); /* 100 Gb/s */
+	struct ibv_port_attr port;
+
+	OK(rig, ibv_query_port(rig->ctx, 1, &port));
+	CHECK_EQ(rig, port.active_speed_ex, 32); /* EDR */
 	CHECK(rig, ibv_query_port_speed(rig->ctx, 9, &speed));
 	CHECK_EQ(rig, ibv_query_port_speed(rig->ctx, 257, &speed), EINVAL);
 }

@@ -43,6 +43,14 @@ static uint8_t port_speed(const struct fabric_port *port)
 	return basic ? (uint8_t)(1u << highest_bit(basic & 7)) : 1;
 }
 
+/* ibv_port_attr.active_speed_ex: as the above, and 256 XDR. */
+static uint32_t port_speed_ex(const struct fabric_port *port)
+{
+	bool xdr = port_state(port) != PORT_DOWN && port_ext2_active(port);
+
+	return xdr ? 256 : port_speed(port);
+}
+
 /* VLCap: the code for the number of data lanes. */
 static uint8_t port_vl_cap(const struct fabric_port *port)
 {
@@ -79,6 +87,7 @@ int node_query_port(const struct node *node, uint32_t number, struct ibv_port_at
 		.phys_state = port_physical(port),
 		.link_layer = IBV_LINK_LAYER_INFINIBAND,
 		.port_cap_flags2 = octets_get16(info + INFO_CAPABILITIES2),
+		.active_speed_ex = port_speed_ex(port),
 	};
 	return 0;
 }
