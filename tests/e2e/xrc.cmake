@@ -17,6 +17,13 @@ verbena_script_test(e2e.xrc_kill_wire TIMEOUT 300 LABELS e2e
 verbena_script_test(e2e.xrc_kill_under_way_wire TIMEOUT 300 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-network ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon
 	env VERBENA_CARRIER=wire $<TARGET_FILE:xrc_kill> -u)
+# A process attaches before the host has a wire, which comes with the next daemon.
+foreach(early maker keeper)
+	verbena_script_test(e2e.xrc_kill_wire_comes_to_${early} TIMEOUT 300 LABELS e2e
+		COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-network
+		${CMAKE_CURRENT_SOURCE_DIR}/own-daemon
+		env VERBENA_CARRIER=wire $<TARGET_FILE:xrc_kill> -w ${early})
+endforeach()
 
 # Five processes share a domain, and are killed at random instants. By hand: -n 1000.
 add_executable(xrc_five xrc_five.c xrc_side.c)

@@ -8,9 +8,13 @@
  *
  * -u: the last request is under way when its process dies: the maker is stopped before the request
  * is sent, and killed after it.
- * -h HOSTS (RIG_HOSTS of rig.c) puts the initiator on another host. This process calls no verb.
+ * -w m, -w k: the maker, or the keeper, attaches and shares the domain while another socket has
+ * port 4791, so that the daemon has no wire. Then the daemon is killed, and the next one has the
+ * wire. -h HOSTS (RIG_HOSTS of rig.c) puts the initiator on another host. This process calls no
+ * verb.
  */
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -18,6 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,10 +36,12 @@ static const char *const names[ROLES] = {"maker", "keeper", "initiator"};
 /* What the processes tell one another. 0: not yet. */
 struct page {
 	_Atomic uint32_t target, initiator, srqn[2], kept, sent, received, half, over, last, posted;
+	_Atomic uint32_t early, wired;
 	union ibv_gid target_gid, initiator_gid;
 };
 
 static struct page *page;
+static int port = -1; /* a socket at port 4791 */
 static char file[] = "/tmp/verbena-xrc-kill-XXXXXX";
 
 /* Receives messages, whose numbers rise by `step` to below `end`. */
@@ -65,9 +73,18 @@ static void publish_srq(struct side *s, enum role role)
 	atomic_store(&page->srqn[role], side_srq_ready(s));
 }
 
-static void run_maker(struct side *s)
+/* There is no wire yet: shares the domain, and waits until the daemon is gone. */
+static void share_early(struct side *s)
 {
 	side_share(s, file);
+	atomic_store(&page->early, 1);
+	side_await(&page->wired);
+}
+
+static void run_maker(struct side *s)
+{
+	if (!s->xrcd)
+		side_share(s, file);
 	s->qp = side_target_make(s);
 	side_to_init(s->qp);
 	page->target_gid = s->gid;
@@ -99,7 +116,8 @@ static void run_keeper(struct side *s)
 	struct ibv_qp_attr is;
 	uint32_t target = side_await(&page->target);
 
-	side_share(s, file);
+	if (!s->xrcd)
+		side_share(s, file);
 	s->qp = side_target_open(s, target);
 	publish_srq(s, KEEPER);
 	receive(s, 1, 2, BOTH);
@@ -182,7 +200,7 @@ static void enter(const char *space, const char *dir)
 	setenv("VERBENA_RUNTIME_DIR", dir, 1);
 }
 
-static pid_t start(enum role as, char **hosts)
+static pid_t start(enum role as, char **hosts, bool early)
 {
 	static void (*const run[ROLES])(struct side *) = {run_maker, run_keeper, run_initiator};
 	struct side side = {0};
@@ -190,10 +208,14 @@ static pid_t start(enum role as, char **hosts)
 
 	if (pid)
 		return pid;
+	if (port >= 0)
+		close(port);
 	snprintf(side_name, sizeof(side_name), "%s", names[as]);
 	if (hosts)
 		enter(hosts[as == INITIATOR ? 0 : 2], hosts[as == INITIATOR ? 1 : 3]);
 	side_open(&side, sizeof(uint32_t), 0);
+	if (early)
+		share_early(&side);
 	run[as](&side);
 	exit(0);
 }
@@ -217,15 +239,57 @@ static void end_maker_under_way(pid_t maker)
 	end_maker(maker);
 }
 
+static void kill_daemon(void)
+{
+	char path[512], line[32] = "";
+
+	snprintf(path, sizeof(path), "%s/verbenad.pid", getenv("VERBENA_RUNTIME_DIR"));
+	int fd = open(path, O_RDONLY);
+
+	MUST(fd >= 0 && read(fd, line, sizeof(line) - 1) > 0);
+	close(fd);
+	struct pollfd pidfd = {.fd = (int)syscall(SYS_pidfd_open, atoi(line), 0), .events = POLLIN};
+
+	MUST(pidfd.fd >= 0 && !kill(atoi(line), SIGKILL) && poll(&pidfd, 1, -1) == 1);
+	close(pidfd.fd);
+}
+
+/* Takes port 4791, at all addresses. */
+static int take_port(void)
+{
+	const struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons(4791)};
+	int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	MUST(fd >= 0 && !bind(fd, (const struct sockaddr *)&at, sizeof(at)));
+	return fd;
+}
+
+/* One process attaches before there is a wire. The next daemon has it. */
+static pid_t start_early(enum role as)
+{
+	port = take_port();
+	pid_t pid = start(as, NULL, true);
+
+	side_await(&page->early);
+	kill_daemon();
+	close(port);
+	port = -1;
+	atomic_store(&page->wired, 1);
+	return pid;
+}
+
 int main(int argc, char **argv)
 {
 	char *hosts[4], *rest = NULL;
 	int count = 0, fd = mkstemp(file), option;
+	enum role early = ROLES;
 	bool under_way = false;
 
-	while ((option = getopt(argc, argv, "uh:")) != -1)
+	while ((option = getopt(argc, argv, "uw:h:")) != -1)
 		if (option == 'u')
 			under_way = true;
+		else if (option == 'w')
+			early = *optarg == 'm' ? MAKER : KEEPER;
 		else if (option == 'h')
 			rest = optarg;
 		else
@@ -237,8 +301,11 @@ int main(int argc, char **argv)
 		return 2;
 	pid_t pids[ROLES];
 
+	if (early != ROLES)
+		pids[early] = start_early(early);
 	for (enum role i = MAKER; i < ROLES; i++)
-		pids[i] = start(i, count ? hosts : NULL);
+		if (i != early)
+			pids[i] = start(i, count ? hosts : NULL, false);
 	side_await(&page->half);
 	if (under_way) {
 		end_maker_under_way(pids[MAKER]);
