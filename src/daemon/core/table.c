@@ -77,7 +77,7 @@ static int chunk_add(struct table *table)
 	chunks[count] = calloc(TABLE_CHUNK, sizeof(*chunks[count]));
 	if (!chunks[count])
 		return -ENOMEM;
-	table->room += TABLE_CHUNK;
+	table->room = (count + 1) * TABLE_CHUNK;
 	return 0;
 }
 
