@@ -17,7 +17,10 @@
 #include "daemon/cm/cm_id.h"
 #include "daemon/cm/cm_mcast.h"
 #include "daemon/cm/cm_numbers.h"
+#include "daemon/core/conn.h"
+#include "daemon/core/ending.h"
 #include "daemon/core/server.h"
+#include "daemon/core/user.h"
 
 enum { BUFFER_BYTES = 65536 };
 
@@ -274,15 +277,40 @@ static int open_socket(struct cm_channel *channel)
 	return err;
 }
 
+/* Whether the client's user may have the descriptors of another channel. Returns 0; -EMFILE;
+ * -EAGAIN: when the user's ended clients are freed (ending.h). */
+static int cm_channel_check_share(const struct cm_client *client)
+{
+	struct user *user = client->conn->user;
+
+	if (pool_allows(&cm_server(client)->pools, user, POOL_FILES))
+		return 0;
+	if (ending_may_help(client->conn, false))
+		return -EAGAIN;
+	complain(
+		user,
+		"process %d may not have another event channel of the RDMA CM: user %u has as many "
+		"of the daemon's descriptors as a user may have (raise its hard limit of open "
+		"files, see prlimit(1))",
+		client->conn->pid, user->uid);
+	return -EMFILE;
+}
+
 int cm_channel_make(struct cm_client *client, struct cm_channel **out)
 {
+	int err = cm_channel_check_share(client);
+
+	if (err)
+		return err;
 	struct cm_channel *channel = calloc(1, sizeof(*channel));
-	int err = channel ? cm_object_enter(client, &channel->object, CM_KIND_CHANNEL) : -ENOMEM;
+
+	err = channel ? cm_object_enter(client, &channel->object, CM_KIND_CHANNEL) : -ENOMEM;
 
 	if (err) {
 		free(channel);
 		return err;
 	}
+	pool_take(&cm_server(client)->pools, client->conn->user, POOL_FILES);
 	list_init(&channel->queue);
 	channel->program_end = -1;
 	channel->watch = (struct watch){.fd = -1, .ready = cm_channel_on_ready};
@@ -306,6 +334,8 @@ void cm_channel_free(struct cm_channel *channel)
 		close(channel->program_end);
 	while ((node = list_pop(&channel->queue)))
 		free(container_of(node, struct waiting, node));
+	pool_give(&cm_server(channel->object.client)->pools, channel->object.client->conn->user,
+		  POOL_FILES);
 	cm_object_leave(&channel->object);
 	free(channel);
 }

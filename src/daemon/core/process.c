@@ -226,10 +226,17 @@ static int refuse_process(const struct process *process)
 	if (ending_may_help(process->conn, false))
 		return -EAGAIN;
 	complain(process->user,
-		 "process %d (%s) may not attach: user %u has %u processes here, the most that "
-		 "user-processes in verbenad.conf allows",
-		 process->pid, process->comm, process->user->uid, process->user->processes);
+		 "process %d (%s) may not attach: user %u has %u processes here, and %u slots of "
+		 "ended ones by XRC target queue pairs, the most that user-processes in "
+		 "verbenad.conf allows",
+		 process->pid, process->comm, process->user->uid, process->user->processes,
+		 xrc_slots_kept(process->server, process->user));
 	return -EMFILE;
+}
+
+static uint32_t process_slots_of_user(const struct process *process)
+{
+	return process->user->processes + xrc_slots_kept(process->server, process->user);
 }
 
 /* Takes slot, cookie and number ranges: new ones, or those that the process had at another
@@ -244,7 +251,7 @@ static int take_numbers(struct process *process, const struct proto_attach *body
 		return -EAGAIN;
 	if (body->flags & PROTO_ATTACH_RETURN)
 		err = return_begin(process, body);
-	else if (process->user->processes >= process->server->config.user_processes)
+	else if (process_slots_of_user(process) >= process->server->config.user_processes)
 		err = refuse_process(process);
 	else
 		err = take_slot(process);

@@ -281,6 +281,7 @@ static void raise_limits(struct server *server)
 	rlim_t max = limit.rlim_cur / FILES_A_CONNECTION;
 
 	server->connections_max = max < UINT32_MAX ? (uint32_t)max : UINT32_MAX;
+	server->pools.files = server->connections_max;
 }
 
 /* The first link's number: the time, so that no number of an earlier daemon is used again. */

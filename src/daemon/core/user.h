@@ -24,12 +24,14 @@ enum pool_kind {
 	POOL_ATTACHMENTS, /* of queue pairs to groups */
 	POOL_TARGETS,	  /* XRC target queue pairs */
 	POOL_FLOWS,	  /* flow rules */
+	POOL_FILES,	  /* objects with descriptors of the daemon's: device memory, CM channels */
 	POOL_KINDS,
 };
 
 /* What there is, by all users. */
 struct pools {
 	uint32_t taken[POOL_KINDS];
+	uint32_t files; /* the size of POOL_FILES: it depends on the daemon's limit */
 };
 
 struct user {
@@ -50,7 +52,8 @@ struct user {
 
 /* Finds or makes the user; counts one connection. NULL: no memory. */
 struct user *user_get(struct list *users, uid_t uid);
-/* Counts one connection less. The last one, when none is ending either, frees the user. */
+/* Counts one connection less. The last one, when none is ending either, frees the user, at once or
+ * when its log lines don't count any more and another user comes. */
 void user_put(struct user *user);
 /* A connection that was ending has been freed. */
 void user_put_ended(struct user *user);
@@ -59,12 +62,13 @@ void user_put_ended(struct user *user);
  * other users have `others`. */
 bool share_allows(const struct user *user, uint32_t all, uint32_t others, uint32_t own);
 
-/* Whether the user may take one more from the pool. */
+/* Whether the user may take one more from the pool. Root and the daemon's own user may always have
+ * more of POOL_FILES, until the daemon's descriptors run out. */
 bool pool_allows(const struct pools *pools, const struct user *user, enum pool_kind kind);
 void pool_take(struct pools *pools, struct user *user, enum pool_kind kind);
 void pool_give(struct pools *pools, struct user *user, enum pool_kind kind);
 /* The whole pool, and its name in docs/trust.md. */
-uint32_t pool_size(enum pool_kind kind);
+uint32_t pool_size(const struct pools *pools, enum pool_kind kind);
 const char *pool_name(enum pool_kind kind);
 
 /* Whether a line that this user's program caused may be logged. Logs how many were suppressed

@@ -15,6 +15,7 @@
 #include "daemon/core/dispatch.h"
 #include "daemon/core/memory.h"
 #include "daemon/core/process.h"
+#include "daemon/core/server.h"
 #include "daemon/core/user.h"
 #include "daemon/objects/context.h"
 #include "daemon/objects/share.h"
@@ -58,6 +59,24 @@ static int dm_check(const struct request *request, uint64_t length)
 	return 0;
 }
 
+/* Each buffer is a descriptor of the daemon's. What a process has when it comes to this daemon from
+ * another one it keeps. */
+static int dm_check_share(struct request *request)
+{
+	const struct process *process = request->conn->context->process;
+
+	if (request->old || pool_allows(&process->server->pools, process->user, POOL_FILES))
+		return 0;
+	if (request_may_wait(request))
+		return -EAGAIN;
+	complain(process->user,
+		 "process %d (%s) may not allocate more device memory: user %u has as many of the "
+		 "daemon's descriptors as a user may have (raise its hard limit of open files, see "
+		 "prlimit(1))",
+		 process->pid, process->comm, process->user->uid);
+	return -ENOMEM;
+}
+
 int command_alloc_dm(struct request *request, void *response)
 {
 	const struct proto_alloc_dm *body = request->body;
@@ -65,6 +84,8 @@ int command_alloc_dm(struct request *request, void *response)
 	struct object *object;
 	int err = dm_check(request, body->length);
 
+	if (!err)
+		err = dm_check_share(request);
 	if (!err)
 		err = object_make(request, OBJECT_DM, sizeof(struct dm), &object);
 	if (err)
@@ -75,7 +96,10 @@ int command_alloc_dm(struct request *request, void *response)
 	dm->length = body->length;
 	dm->file = request->fds[0];
 	request->fds[0] = -1;
-	request->conn->context->process->device_memory += dm_bytes(dm->length);
+	struct process *process = request->conn->context->process;
+
+	process->device_memory += dm_bytes(dm->length);
+	pool_take(&process->server->pools, process->user, POOL_FILES);
 	resp->handle = object->handle;
 	return 0;
 }
@@ -96,6 +120,7 @@ void dm_release(struct dm *dm)
 	while (dm_lose_one(dm))
 		;
 	process->device_memory -= dm_bytes(dm->length);
+	pool_give(&process->server->pools, process->user, POOL_FILES);
 	closer_close(process->user->uid, &dm->file, 1);
 }
 

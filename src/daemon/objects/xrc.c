@@ -363,6 +363,21 @@ bool xrc_has_slot(const struct server *server, uint32_t slot)
 	return !list_empty(&server->xrc.by_slot[slot]);
 }
 
+uint32_t xrc_slots_kept(const struct server *server, const struct user *user)
+{
+	const struct slots *slots = &server->slots;
+	uint32_t kept = 0;
+
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		const struct list *targets = &server->xrc.by_slot[slot];
+
+		if (!list_empty(targets) && !slots->process[slot] && !slots->ended[slot])
+			kept += container_of(targets->next, struct target, by_slot)->domain->user ==
+				user;
+	}
+	return kept;
+}
+
 /* ------------------------------------------------------------------ heirs */
 
 /* The slot of a process that has one of this slot's target queue pairs open; 0: none. */

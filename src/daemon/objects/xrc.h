@@ -94,6 +94,9 @@ void xrc_fini(struct xrc *xrc);
 bool xrc_takes_number(struct server *server, uint32_t qpn);
 /* Whether some target queue pair has a number of this slot. */
 bool xrc_has_slot(const struct server *server, uint32_t slot);
+/* How many slots have no process any more and are kept by target queue pairs of the user's: they
+ * count as its processes. */
+uint32_t xrc_slots_kept(const struct server *server, const struct user *user);
 /* The slot of the process that gets the packets for the slot's numbers; 0: none. */
 uint32_t xrc_dispatcher(const struct server *server, uint32_t slot);
 /* A process has returned, or won't: finds heirs for the slots that have none. */

@@ -15,6 +15,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -37,14 +38,18 @@ void raw_nap(void)
 /* ------------------------------------------------------------------ the daemon */
 
 int raw_wire;
+uint32_t raw_files;
 
 static void become_daemon(const struct raw_daemon *daemon, int ready, const char *const *options)
 {
 	const char *argv[16] = {"verbenad", "--runtime-dir", daemon->dir, "--wire",
 				raw_wire ? "on" : "off"};
 	char fd[16], log[128];
+	const struct rlimit files = {raw_files, raw_files};
 	int n = 5;
 
+	if (raw_files && setrlimit(RLIMIT_NOFILE, &files) < 0)
+		_exit(127);
 	snprintf(log, sizeof(log), "%s/log", daemon->dir);
 	int log_fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 

@@ -23,6 +23,9 @@ struct raw_daemon {
 /* Whether daemons open the RoCEv2 port: only in a network namespace of the test's own. */
 extern int raw_wire;
 
+/* The hard limit of open files of daemons that are started from now on; 0: the test's own. */
+extern uint32_t raw_files;
+
 void raw_daemon_start(struct raw_daemon *daemon);
 /* Starts a daemon in an existing directory. Extra options end with NULL. */
 void raw_daemon_exec(struct raw_daemon *daemon, const char *const *options);

@@ -282,51 +282,6 @@ static void places_of_others_stay_theirs(void **state)
 	stop();
 }
 
-static int try_attach(uid_t user, struct raw_process *process)
-{
-	AS(user, process->fd = raw_connect(&server));
-	process->table = raw_table();
-	process->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	process->event_fd = -1;
-	return raw_attach_with(process->fd, process->table, process->doorbell, &process->resp,
-			       &process->event_fd);
-}
-
-static void quotas_are_per_user(void **state)
-{
-	struct raw_process alice[3], bob;
-	const struct ib_uverbs_alloc_pd body = {0};
-	int context;
-
-	(void)state;
-	start(OPEN_TO_ALL "user-processes = 2\nuser-objects = 5\n");
-	assert_int_equal(try_attach(ALICE, &alice[0]), 0);
-	assert_int_equal(try_attach(ALICE, &alice[1]), 0);
-	assert_int_equal(try_attach(ALICE, &alice[2]), -EMFILE);
-	raw_detach(&alice[2]);
-	assert_int_equal(try_attach(BOB, &bob), 0);
-	raw_detach(&alice[1]);
-	raw_expect_count(&server, "clients", 2);
-	assert_int_equal(try_attach(ALICE, &alice[1]), 0);
-
-	AS(ALICE, context = raw_context(&server, &alice[0]));
-	for (int i = 0; i < 5; i++)
-		raw_pd(context);
-	assert_int_equal(
-		raw_call(context, IB_USER_VERBS_CMD_ALLOC_PD, &body, sizeof(body), NULL, 0),
-		-ENOMEM);
-	close(context);
-	raw_expect_count(&server, "pd", 0);
-	AS(BOB, context = raw_context(&server, &bob));
-	for (int i = 0; i < 5; i++)
-		raw_pd(context);
-	close(context);
-	raw_detach(&bob);
-	raw_detach(&alice[0]);
-	raw_detach(&alice[1]);
-	stop();
-}
-
 /* A bell's other user can't fill it, block its ringer, or hand it to a third process. */
 static void strangers_share_bells_of_their_own(void **state)
 {
@@ -369,118 +324,6 @@ static void strangers_share_bells_of_their_own(void **state)
 	stop();
 }
 
-/* One user takes all connections of `ctl` that it can get: other users still get answers. */
-static void ctl_is_shared_out(void **state)
-{
-	enum { FLOOD = 200 };
-	int held[FLOOD];
-	json_t *reply;
-
-	(void)state;
-	start(OPEN_TO_ALL);
-	for (int i = 0; i < FLOOD; i++)
-		AS(BOB, held[i] = raw_connect_ctl(&server));
-	AS(ALICE, reply = raw_ctl(&server, "{\"op\":\"status\"}\n"));
-	assert_non_null(reply);
-	json_decref(reply);
-	reply = raw_ctl(&server, "{\"op\":\"status\"}\n");
-	assert_non_null(reply);
-	json_decref(reply);
-	/* Many users together do the same: root still gets answers. */
-	for (int i = 0; i < FLOOD; i++) {
-		close(held[i]);
-		AS(BOB + 10 + i % 50, held[i] = raw_connect_ctl(&server));
-	}
-	reply = raw_ctl(&server, "{\"op\":\"status\"}\n");
-	assert_non_null(reply);
-	json_decref(reply);
-	for (int i = 0; i < FLOOD; i++)
-		close(held[i]);
-	stop();
-}
-
-/* Attaches a process that keeps only its two sockets open. */
-static void attach_small(struct raw_process *process, uid_t user)
-{
-	AS(user, raw_attach(&server, process));
-	close(process->table);
-	close(process->doorbell);
-}
-
-static void detach_small(const struct raw_process *process)
-{
-	close(process->fd);
-	close(process->event_fd);
-}
-
-/* Closes an event's descriptors, because descriptors in flight count, too. */
-static void drop_event(const struct raw_process *process)
-{
-	struct proto_event event;
-	int fds[PROTO_MAX_FDS];
-
-	assert_int_equal(raw_event_all(process, &event, fds), 0);
-	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
-}
-
-enum { FILES = 240 };
-
-/* The result of requesting a link, while a process may have FILES descriptors. The limit is in
- * force during the request only: descriptors are sent without it, because all that programs of the
- * same user have in flight at the time count against the sender's limit. */
-static int wish(const struct raw_process *process, const struct raw_process *peer)
-{
-	const struct proto_link body = {.slot = peer->resp.slot};
-	struct rlimit old, few;
-
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
-	few = (struct rlimit){.rlim_cur = FILES, .rlim_max = old.rlim_max};
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-	int err = raw_call(process->fd, PROTO_LINK, &body, sizeof(body), NULL, 0);
-
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
-
-	if (!err) {
-		drop_event(process);
-		drop_event(peer);
-	}
-	return err;
-}
-
-/* Links that other users request take a share of a process's descriptors, and no user may take the
- * whole share. Links that the process itself requests aren't limited. */
-static void strangers_leave_room_for_others(void **state)
-{
-	enum { CAROL = 60004, SHARE = FILES / 8 * 3, HALF = SHARE / 2 };
-	static struct raw_process bob[HALF + 1];
-	struct raw_process alice, carol;
-
-	(void)state;
-	start(OPEN_TO_ALL);
-	attach_small(&alice, ALICE);
-	attach_small(&carol, CAROL);
-	for (int i = 0; i <= HALF; i++) {
-		attach_small(&bob[i], BOB);
-		assert_int_equal(wish(&bob[i], &alice), i < HALF ? 0 : -EMFILE);
-	}
-	assert_int_equal(wish(&carol, &alice), 0);
-	assert_int_equal(wish(&alice, &bob[HALF]), 0);
-	/* A process that detaches makes room. */
-	detach_small(&bob[0]);
-	detach_small(&bob[HALF]);
-	drop_event(&alice);
-	drop_event(&alice);
-	attach_small(&bob[HALF], BOB);
-	assert_int_equal(wish(&bob[HALF], &alice), 0);
-	for (int i = 1; i <= HALF; i++)
-		detach_small(&bob[i]);
-	detach_small(&alice);
-	detach_small(&carol);
-	stop();
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -489,10 +332,7 @@ int main(void)
 		cmocka_unit_test(only_root_stops_it),
 		cmocka_unit_test(numbers_of_others_are_worthless),
 		cmocka_unit_test(places_of_others_stay_theirs),
-		cmocka_unit_test(quotas_are_per_user),
 		cmocka_unit_test(strangers_share_bells_of_their_own),
-		cmocka_unit_test(ctl_is_shared_out),
-		cmocka_unit_test(strangers_leave_room_for_others),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
