@@ -2154,7 +2154,8 @@ struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr
 /* -1 with ENODATA: the buffer is ordinary memory, as all buffers are here. */
 int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf);
 
-/* A descriptor of the device memory, which ibv_reg_dmabuf_mr() takes; -1 with errno. */
+/* A descriptor of device memory, the caller's, which ibv_reg_dmabuf_mr() takes; the memory lasts as
+ * long as it. On Verbena's device it is that of a memory file. -1 with errno. */
 int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm);
 
 /* A hint for regions: which processor's cache data is for. A software device's data comes by the

@@ -21,6 +21,7 @@
 #include "abi/verbs_abi.h"
 #include "base/export.h"
 #include "base/log.h"
+#include "hca/mem/dm.h"
 #include "hca/mem/mr.h"
 
 /* ------------------------------------------------------------------ buffers */
@@ -257,8 +258,7 @@ EXPORT int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm)
 
 	if (kernel)
 		return kernel_dm_export(kernel, dm);
-	errno = EOPNOTSUPP;
-	return -1;
+	return fcntl(dm_of(dm)->fd, F_DUPFD_CLOEXEC, 0);
 }
 
 /* ------------------------------------------------------------------ ports */

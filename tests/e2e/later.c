@@ -4,6 +4,7 @@
  * what isn't supported, which fails and is not advertised. See rig.h.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <infiniband/later.h>
 #include <sched.h>
 #include <string.h>
@@ -169,14 +170,63 @@ static void later_port_speed(struct rig *rig)
 	CHECK_EQ(rig, ibv_query_port_speed(rig->ctx, 257, &speed), EINVAL);
 }
 
+/* A sends from device memory by a region of its descriptor, when the memory's object is gone. */
+static void later_dm_export(struct rig *rig)
+{
+	struct ibv_alloc_dm_attr dm_attr = {.length = BYTES};
+	struct ibv_dm *dm = ibv_alloc_dm(rig->ctx, &dm_attr);
+	static uint8_t data[BYTES];
+	struct end end;
+
+	end_pair(&end, rig, NULL);
+	CHECK(rig, dm);
+	pattern_fill(data, BYTES, SEED);
+	OK(rig, ibv_memcpy_to_dm(dm, 0, data, BYTES));
+	int fd = ibv_dm_export_dmabuf_fd(dm);
+
+	CHECK(rig, fd >= 0 && fcntl(fd, F_GETFD) == FD_CLOEXEC);
+	struct ibv_mr *mr =
+		ibv_reg_dmabuf_mr(end.pd, PAGE, BYTES - PAGE, 0x7000, fd, IBV_ACCESS_LOCAL_WRITE);
+
+	CHECK(rig, mr);
+	OK(rig, close(fd));
+	OK(rig, ibv_free_dm(dm));
+	struct ibv_sge from = {0x7000, BYTES - PAGE, mr->lkey};
+	struct ibv_send_wr send = {.wr_id = 2,
+				   .sg_list = &from,
+				   .num_sge = 1,
+				   .opcode = IBV_WR_SEND,
+				   .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
+	struct ibv_mr *to = ibv_reg_mr(end.pd, data, BYTES, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_sge into = {(uintptr_t)data, BYTES, to->lkey};
+	struct ibv_recv_wr recv = {.wr_id = 1, .sg_list = &into, .num_sge = 1}, *bad_recv;
+
+	memset(data, 0, BYTES);
+	if (rig->role == RIG_B)
+		OK(rig, ibv_post_recv(end.qp, &recv, &bad_recv));
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		OK(rig, ibv_post_send(end.qp, &send, &bad));
+		wc_expect(&end, end.scq, 2, IBV_WC_SUCCESS);
+	} else {
+		struct ibv_wc wc = wc_expect(&end, end.rcq, 1, IBV_WC_SUCCESS);
+		static uint8_t expected[BYTES];
+
+		pattern_fill(expected, BYTES, SEED);
+		CHECK_EQ(rig, wc.byte_len, BYTES - PAGE);
+		CHECK(rig, !memcmp(data, expected + PAGE, BYTES - PAGE));
+	}
+	rig_sync(rig);
+	OK(rig, ibv_dereg_mr(to));
+	OK(rig, ibv_dereg_mr(mr));
+	end_close(&end);
+}
+
 static void later_unsupported(struct rig *rig)
 {
-	struct ibv_alloc_dm_attr dm_attr = {.length = 64};
-	struct ibv_dm *dm = ibv_alloc_dm(rig->ctx, &dm_attr);
 	struct ibv_comp_cntr_caps caps = {1, 1, 1};
 
-	CHECK(rig, dm && ibv_dm_export_dmabuf_fd(dm) == -1 && errno == EOPNOTSUPP);
-	OK(rig, ibv_free_dm(dm));
 	CHECK_EQ(rig, ibv_query_comp_cntr_caps(rig->ctx, &caps), EOPNOTSUPP);
 	CHECK(rig, !caps.max_value && !caps.max_counters && !caps.supported_qp_attach_ops);
 	errno = 0;
@@ -188,6 +238,7 @@ const struct rig_test later_tests[] = {
 	{"later_registration", later_registration},
 	{"later_dmah", later_dmah},
 	{"later_port_speed", later_port_speed},
+	{"later_dm_export", later_dm_export},
 	{"later_unsupported", later_unsupported},
 	{0},
 };
