@@ -135,6 +135,26 @@ static void library_tells_59_from_62(void **state)
 	assert_int_equal(release_of_library(path), RELEASE_UNKNOWN);
 }
 
+/* A driver of 59 to 63 on a system that has no library of these releases. */
+static void release_that_cannot_be_told_stays_out(void **state)
+{
+	struct device_choice choice = {.kernel = true};
+	int count = 0;
+
+	(void)state;
+	if (release_of_node_59() != RELEASE_UNKNOWN)
+		skip();
+	verbs_register_driver_59(&fake_provider);
+	fake_begin();
+	fake_device("uverbs3", "fake0", "1:3", NULL);
+	struct ibv_device **list = kernel_list_append(calloc(1, sizeof(*list)), &count, &choice);
+
+	assert_non_null(list);
+	assert_int_equal(count, 0);
+	free(list);
+	fake_end();
+}
+
 /* ------------------------------------------------------------------ commands */
 
 static void queue_in_chosen_memory(void **state)
@@ -289,6 +309,7 @@ int main(void)
 		cmocka_unit_test(tables_are_read),
 		cmocka_unit_test(contexts_are_where_drivers_have_them),
 		cmocka_unit_test(library_tells_59_from_62),
+		cmocka_unit_test(release_that_cannot_be_told_stays_out),
 		cmocka_unit_test(queue_in_chosen_memory),
 		cmocka_unit_test(pair_with_attributes_of_the_driver),
 		cmocka_unit_test(memory_by_fields),
