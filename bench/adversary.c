@@ -661,7 +661,7 @@ static pid_t adversary_start(const struct kind *kind, bool other)
 	if (other && become_other())
 		_exit(1);
 	setenv("VERBENA_LOG", "error", 0); /* it is refused a lot */
-	prctl(PR_SET_PDEATHSIG, SIGKILL); /* after setuid(), which clears it */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);  /* after setuid(), which clears it */
 	if (getppid() != parent)
 		_exit(1);
 	run_on_core(0, core_adversary);

@@ -29,6 +29,7 @@ struct cm_port_share {
 struct cm_binding {
 	struct index_node node;
 	struct list ids;
+	uint32_t count;		     /* of them */
 	struct cm_port_share *share; /* NULL: not counted */
 };
 
@@ -172,9 +173,14 @@ static bool cm_id_has_ended(const struct cm_id *id)
 	return id->object.client->ended;
 }
 
-/* Whether only identifiers have the port whose clients have ended. */
+/* Whether only identifiers have the port whose clients have ended. Of many that isn't looked at:
+ * bind_any() may ask for each port that there is. */
 static bool cm_binding_has_ended(const struct cm_binding *binding)
 {
+	enum { LOOKED_AT = 4 };
+
+	if (binding->count > LOOKED_AT)
+		return false;
 	list_for_each(node, (struct list *)&binding->ids)
 		if (!cm_id_has_ended(container_of(node, struct cm_id, port.node)))
 			return false;
@@ -209,6 +215,7 @@ static int bind_to(struct cm_ports *ports, struct cm_id *id, uint16_t port)
 	if (!binding)
 		return -ENOMEM;
 	list_add_tail(&binding->ids, &id->port.node);
+	binding->count++;
 	id->port.binding = binding;
 	cm_address_set_port(&id->source, port);
 	return 0;
@@ -245,6 +252,28 @@ static int cm_binding_check(const struct cm_binding *binding, const struct cm_id
 	return 0;
 }
 
+/* Whether the identifier's user may have one more on this port. Returns as port_share_check(). */
+static int cm_binding_check_share(const struct cm_binding *binding, const struct cm_id *id)
+{
+	struct conn *conn = cm_id_conn(id);
+	uint32_t own = 0;
+
+	if (binding->count < CM_PORT_IDS / 4)
+		return 0;
+	list_for_each(node, (struct list *)&binding->ids)
+		own += cm_id_conn(container_of(node, struct cm_id, port.node))->user == conn->user;
+	if (share_allows(conn->user, CM_PORT_IDS, binding->count - own, own))
+		return 0;
+	if (ending_may_help(conn, false))
+		return -EAGAIN;
+	complain(
+		conn->user,
+		"process %d may not have another identifier of the RDMA CM on port %u: user %u has "
+		"as many as a user may have",
+		conn->pid, (unsigned int)(uint16_t)binding->node.key, conn->user->uid);
+	return -EADDRNOTAVAIL;
+}
+
 static int bind_any(struct cm_ports *ports, struct cm_id *id)
 {
 	uint32_t count = (uint32_t)ports->last - ports->first + 1, start = 0;
@@ -261,7 +290,7 @@ static int bind_any(struct cm_ports *ports, struct cm_id *id)
 		if (!binding || cm_binding_has_ended(binding))
 			return bind_to(ports, id, port);
 	}
-	return -EADDRNOTAVAIL;
+	return ending_may_help(cm_id_conn(id), true) ? -EAGAIN : -EADDRNOTAVAIL;
 }
 
 int cm_ports_bind(struct cm_ports *ports, struct cm_id *id, bool privileged)
@@ -277,7 +306,9 @@ int cm_ports_bind(struct cm_ports *ports, struct cm_id *id, bool privileged)
 
 	if (binding)
 		err = cm_binding_check(binding, id, id->reuse);
-	else if (port_is_ephemeral(ports, port))
+	if (binding && !err)
+		err = cm_binding_check_share(binding, id);
+	if (!binding && port_is_ephemeral(ports, port))
 		err = port_share_check(ports, id);
 	return err ? err : bind_to(ports, id, port);
 }
@@ -295,6 +326,7 @@ void cm_ports_unbind(struct cm_ports *ports, struct cm_id *id)
 					  .client = id->object.client,
 					  .asker = id->asker};
 	list_del(&id->port.node);
+	binding->count--;
 	id->port.binding = NULL;
 	if (!list_empty(&binding->ids)) {
 		port_share_pass_on(ports, binding);

@@ -37,6 +37,10 @@ struct cm_ended {
 
 enum { CM_ENDED_MAX = 64 };
 
+/* Identifiers that share one port: of them a user has no more than half of what the others leave.
+ * It bounds what one bind, or one request for a listener, looks at. */
+enum { CM_PORT_IDS = 4096 };
+
 struct cm_ports {
 	struct index bindings;
 	struct list shares;		     /* struct cm_port_share.node */
@@ -54,8 +58,9 @@ void cm_ports_fini(struct cm_ports *ports);
  * Gives the identifier the port of its source address; 0: any free one. Returns 0; -EADDRINUSE:
  * another identifier has the same address and port, and the two can't share it; -EADDRNOTAVAIL:
  * likewise, and one of the two is bound to all addresses, or no port is free, or the user has its
- * share of the ephemeral ones; -EAGAIN: likewise, until what the user's ended clients had is freed
- * (the request is then retried, ending.h); -EACCES: the port needs `privileged`; -ENOMEM.
+ * share of the ephemeral ones, or of the identifiers on this port; -EAGAIN: likewise, until what
+ * the user's ended clients had is freed (the request is then retried, ending.h); -EACCES: the port
+ * needs `privileged`; -ENOMEM.
  */
 int cm_ports_bind(struct cm_ports *ports, struct cm_id *id, bool privileged);
 void cm_ports_unbind(struct cm_ports *ports, struct cm_id *id);

@@ -29,6 +29,7 @@
 #include <cmocka.h>
 
 #include "client/call.h"
+#include "daemon/cm/cm_numbers.h"
 #include "daemon/core/config.h"
 #include "daemon/core/user.h"
 #include "proto/cm.h"
@@ -291,6 +292,53 @@ static void another_user_gets_ports(void **state)
 	cm_user_end(&second);
 	cm_user_end(&other);
 	raw_daemon_stop(&server);
+}
+
+/* An identifier that shares this port, at 127.0.0.1, with others. */
+static int share_port(const struct cm_user *user, uint16_t port)
+{
+	struct rdma_ucm_create_id create = {.uid = 1, .ps = RDMA_PS_TCP, .qp_type = IBV_QPT_RC};
+	const struct sockaddr_in here = {.sin_family = AF_INET,
+					 .sin_port = htons(port),
+					 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct {
+		struct rdma_ucm_set_option head;
+		uint32_t value;
+	} reuse = {.head = {.level = RDMA_OPTION_ID, .optname = RDMA_OPTION_ID_REUSEADDR}, 1};
+	struct rdma_ucm_bind bind = {.addr_size = sizeof(here)};
+	struct rdma_ucm_create_id_resp resp;
+
+	memcpy(create.reserved, &user->channel, sizeof(user->channel));
+	assert_int_equal(cm_call(user->fd, RDMA_USER_CM_CMD_CREATE_ID, &create, sizeof(create),
+				 &resp, sizeof(resp), NULL),
+			 0);
+	reuse.head.id = bind.id = resp.id;
+	reuse.head.optlen = sizeof(reuse.value);
+	assert_int_equal(cm_call(user->fd, RDMA_USER_CM_CMD_SET_OPTION, &reuse,
+				 sizeof(reuse.head) + sizeof(reuse.value), NULL, 0, NULL),
+			 0);
+	memcpy(&bind.addr, &here, sizeof(here));
+	return cm_call(user->fd, RDMA_USER_CM_CMD_BIND, &bind, sizeof(bind), NULL, 0, NULL);
+}
+
+static void identifiers_on_one_port_are_shared_out(void **state)
+{
+	enum { ALL = 4096, PORT = 5000 };
+	struct cm_user first, other;
+	uint32_t taken = 0;
+
+	(void)state;
+	start();
+	cm_user_begin(&first, ALICE);
+	cm_user_begin(&other, BOB);
+	while (taken <= ALL && share_port(&first, PORT) == 0)
+		taken++;
+	assert_int_equal(taken, ALL / 2);
+	for (int i = 0; i < ALL / 4; i++)
+		assert_int_equal(share_port(&other, PORT), 0);
+	cm_user_end(&first);
+	cm_user_end(&other);
+	stop();
 }
 
 /* ------------------------------------------------------------------ processes and objects */
@@ -793,6 +841,8 @@ static const struct share_row {
 	 "is "
 	 "left |",
 	 another_user_gets_ports},
+	{"| identifiers on one port of the CM | 4,096 | half of what is left |",
+	 identifiers_on_one_port_are_shared_out},
 	{"| captures | 8 | only root and the daemon's own user have them |", captures_are_roots},
 	{"| log lines | no limit | 50, then 5 in a second |", log_lines_are_shared_out},
 };
