@@ -305,7 +305,13 @@ UNTRACED void server_check_end(bool restarted)
 		MUST(i < ENDING_ROUNDS);
 		server_rounds(1);
 	}
-	MUST(list_empty(&server.conns) && list_empty(&server.ctls) && list_empty(&server.users));
+	MUST(list_empty(&server.conns) && list_empty(&server.ctls));
+	/* Without connections a user is kept only while its log lines count. */
+	list_for_each(node, &server.users) {
+		const struct user *user = container_of(node, struct user, node);
+
+		MUST(!user->connections && !user->ending && user->xrc_memory < 0);
+	}
 	MUST(!server.ctl_count && !server.slots.count);
 	for (unsigned int kind = 0; kind < POOL_KINDS; kind++)
 		MUST(!server.pools.taken[kind]);

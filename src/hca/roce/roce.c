@@ -98,17 +98,24 @@ void roce_open(struct roce *roce, int fd)
 	struct hca *hca = roce->hca;
 
 	roce_origin_make(roce);
-	net_receiver_class(fd, atomic_load(&roce->hears_class));
 	lock_take(&hca->engine);
 	roce->rx.fd = fd;
 	lock_give(&hca->engine);
+	lock_take(&roce->list_lock);
+	net_receiver_class(fd, roce->hears_class);
 	atomic_store_explicit(&hca->roce_fd, fd, memory_order_release);
+	lock_give(&roce->list_lock);
 }
 
 void roce_hear_class(struct roce *roce)
 {
-	if (!atomic_exchange(&roce->hears_class, true) && hca_has_wire(roce->hca))
+	if (likely(atomic_load_explicit(&roce->hears_class, memory_order_relaxed)))
+		return;
+	lock_take(&roce->list_lock);
+	atomic_store_explicit(&roce->hears_class, true, memory_order_relaxed);
+	if (hca_has_wire(roce->hca))
 		net_receiver_class(roce->hca->roce_fd, true);
+	lock_give(&roce->list_lock);
 }
 
 void roce_unmake(struct hca *hca)

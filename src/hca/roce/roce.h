@@ -128,7 +128,7 @@ struct roce {
 	 * it is on `ready` as others are. One program that answers another one has it with each
 	 * message, so it takes no list. Stored under hca.engine, while which is held no QP ends. */
 	_Atomic(struct qp *) ack_waits;
-	_Atomic bool hears_class;   /* roce_hear_class() was called */
+	_Atomic bool hears_class;   /* roce_hear_class() was called; changed under list_lock */
 	_Atomic uint64_t deadline;  /* ns: no QP's deadline is earlier; TP_NEVER: there is none */
 	_Atomic uint64_t scheduled; /* ns: when the engine thread looks by itself; 0: pollers do */
 	_Atomic enum roce_socket socket;
