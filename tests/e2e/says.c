@@ -7,6 +7,7 @@
  * usage: says ADDRESS
  */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include <stdarg.h>
@@ -312,6 +313,100 @@ static void no_peer(void)
 	MUST(!ibv_destroy_qp(qp[0]));
 }
 
+/* ------------------------------------------------------------------ other objects */
+
+static void wq_refused(struct ibv_wq_init_attr attr, int err)
+{
+	errno = 0;
+	MUST(!ibv_create_wq(context, &attr) && errno == err);
+}
+
+static void wq_without_cq(void)
+{
+	wq_refused((struct ibv_wq_init_attr){.wq_type = IBV_WQT_RQ, .pd = pd}, EINVAL);
+}
+
+static void wq_flags(void)
+{
+	wq_refused((struct ibv_wq_init_attr){.wq_type = IBV_WQT_RQ,
+					     .pd = pd,
+					     .cq = cq,
+					     .comp_mask = IBV_WQ_INIT_ATTR_FLAGS,
+					     .create_flags = IBV_WQ_FLAGS_SCATTER_FCS},
+		   EOPNOTSUPP);
+}
+
+static void large_table(void)
+{
+	struct ibv_rwq_ind_table_init_attr attr = {.log_ind_tbl_size = 20};
+
+	errno = 0;
+	MUST(!ibv_create_rwq_ind_table(context, &attr) && errno == EINVAL);
+}
+
+static void moderation(void)
+{
+	struct ibv_modify_cq_attr attr = {.attr_mask = 0};
+
+	MUST(ibv_modify_cq(cq, &attr) == EINVAL);
+}
+
+static struct ibv_xrcd *xrcd_opened(int fd, int oflags)
+{
+	struct ibv_xrcd_init_attr attr = {.comp_mask =
+						  IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+					  .fd = fd,
+					  .oflags = oflags};
+
+	errno = 0;
+	return ibv_open_xrcd(context, &attr);
+}
+
+static void xrcd_flags(void)
+{
+	MUST(!xrcd_opened(-1, O_TRUNC) && errno == EINVAL);
+}
+
+static void xrcd_descriptor(void)
+{
+	MUST(!xrcd_opened(1 << 20, O_CREAT) && errno == EBADF);
+}
+
+static void xrcd_missing(void)
+{
+	MUST(!xrcd_opened(errors, 0) && errno == EAGAIN);
+}
+
+static void xrcd_twice(void)
+{
+	struct ibv_xrcd *xrcd = xrcd_opened(errors, O_CREAT);
+
+	MUST(xrcd && !xrcd_opened(errors, O_CREAT | O_EXCL) && errno == EINVAL);
+	MUST(!ibv_close_xrcd(xrcd));
+}
+
+static void target_refused(int mask)
+{
+	struct ibv_xrcd *xrcd = xrcd_opened(-1, O_CREAT);
+	struct ibv_qp_open_attr attr = {.comp_mask = (uint32_t)mask,
+					.qp_num = 0xfffff0,
+					.xrcd = xrcd,
+					.qp_type = IBV_QPT_XRC_RECV};
+
+	MUST(xrcd && !ibv_open_qp(context, &attr));
+	MUST(!ibv_close_xrcd(xrcd));
+}
+
+static void target_mask(void)
+{
+	target_refused(IBV_QP_OPEN_ATTR_XRCD);
+}
+
+static void target_missing(void)
+{
+	target_refused(IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE);
+}
+
 /* ------------------------------------------------------------------ of the connection manager */
 
 static struct rdma_cm_id *id_make(void)
@@ -412,6 +507,16 @@ static const struct {
 	{"a READ into constants", read_into_constant, "IBV_ACCESS_LOCAL_WRITE"},
 	{"no receive", no_receive, "the peer has posted no receive for it"},
 	{"no peer", no_peer, "the peer doesn't answer"},
+	{"a work queue's CQ", wq_without_cq, "a work queue has the type IBV_WQT_RQ"},
+	{"a work queue's flags", wq_flags, "only IBV_WQ_FLAGS_CVLAN_STRIPPING is supported"},
+	{"a large table", large_table, "log_ind_tbl_size is 20, and 11 at most"},
+	{"CQ moderation", moderation, "attr_mask is 0x0, and must be IBV_CQ_ATTR_MODERATE"},
+	{"an XRC domain's flags", xrcd_flags, "may have O_CREAT and O_EXCL only"},
+	{"an XRC domain's file", xrcd_descriptor, "the file of descriptor 1048576 can't be used"},
+	{"no XRC domain", xrcd_missing, "oflags has no O_CREAT, which would make one"},
+	{"a second XRC domain", xrcd_twice, "a domain of this file exists, and oflags has O_EXCL"},
+	{"an XRC target's mask", target_mask, "ibv_open_qp: comp_mask is 0x2, and needs 0x"},
+	{"no XRC target", target_missing, "XRC target 0xfffff0 can't be opened in this domain"},
 	{"a port that is taken", taken_port, "another identifier has this address and port"},
 	{"private data", long_data, "rdma_connect: 57 bytes of private data; 56 at most"},
 	{"responder_resources", many_resources, "responder_resources of struct rdma_conn_param is"},

@@ -11,6 +11,7 @@
  */
 #include <errno.h>
 
+#include "base/log.h"
 #include "hca/engine/engine.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
@@ -51,8 +52,11 @@ int cq_moderate(struct cq *cq, const struct ibv_modify_cq_attr *attr)
 {
 	bool on = attr->moderate.cq_count && attr->moderate.cq_period;
 
-	if (attr->attr_mask != IBV_CQ_ATTR_MODERATE)
+	if (attr->attr_mask != IBV_CQ_ATTR_MODERATE) {
+		log_warn_few("ibv_modify_cq: attr_mask is 0x%x, and must be IBV_CQ_ATTR_MODERATE",
+			     attr->attr_mask);
 		return EINVAL;
+	}
 	lock_take(&cq->lock);
 	cq->moderate_count = on ? attr->moderate.cq_count : 0;
 	cq->moderate_ns = attr->moderate.cq_period * 1000ull;

@@ -22,10 +22,19 @@ static int wq_check(const struct ibv_wq_init_attr *attr)
 	bool flags = attr->comp_mask & IBV_WQ_INIT_ATTR_FLAGS;
 
 	if (attr->comp_mask & ~(uint32_t)IBV_WQ_INIT_ATTR_FLAGS || attr->wq_type != IBV_WQT_RQ ||
-	    !attr->pd || !attr->cq)
+	    !attr->pd || !attr->cq) {
+		log_warn_few("ibv_create_wq: wq_type is %d and comp_mask 0x%x; a work queue has "
+			     "the type IBV_WQT_RQ, a protection domain and a CQ, and comp_mask "
+			     "may have IBV_WQ_INIT_ATTR_FLAGS only",
+			     (int)attr->wq_type, attr->comp_mask);
 		return EINVAL;
-	if (flags && attr->create_flags & ~(uint32_t)IBV_WQ_FLAGS_CVLAN_STRIPPING)
+	}
+	if (flags && attr->create_flags & ~(uint32_t)IBV_WQ_FLAGS_CVLAN_STRIPPING) {
+		log_warn_few("ibv_create_wq: create_flags is 0x%x; only "
+			     "IBV_WQ_FLAGS_CVLAN_STRIPPING is supported",
+			     attr->create_flags);
 		return EOPNOTSUPP;
+	}
 	return 0;
 }
 
@@ -116,29 +125,51 @@ static bool may_change(enum ibv_wq_state from, enum ibv_wq_state to)
 	       (from == IBV_WQS_RDY && to == IBV_WQS_ERR);
 }
 
-int wq_modify(struct ibv_wq *ibv, struct ibv_wq_attr *attr)
+/* What of ibv_modify_wq() doesn't depend on the state that is asked for. 0 or a positive errno. */
+static int wq_check_change(const struct ibv_wq *ibv, const struct ibv_wq_attr *attr)
 {
 	const uint32_t known = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE | IBV_WQ_ATTR_FLAGS;
+
+	if (attr->attr_mask & ~known) {
+		log_warn_few("ibv_modify_wq: attr_mask is 0x%x, and may have the bits 0x%x only",
+			     attr->attr_mask, known);
+		return EINVAL;
+	}
+	if (attr->attr_mask & IBV_WQ_ATTR_CURR_STATE && attr->curr_wq_state != ibv->state) {
+		log_warn_few("ibv_modify_wq: curr_wq_state is %d, and the work queue is in state "
+			     "%d",
+			     (int)attr->curr_wq_state, (int)ibv->state);
+		return EINVAL;
+	}
+	if (attr->attr_mask & IBV_WQ_ATTR_FLAGS &&
+	    attr->flags_mask & ~(uint32_t)IBV_WQ_FLAGS_CVLAN_STRIPPING) {
+		log_warn_few("ibv_modify_wq: flags_mask is 0x%x; only "
+			     "IBV_WQ_FLAGS_CVLAN_STRIPPING is supported",
+			     attr->flags_mask);
+		return EOPNOTSUPP;
+	}
+	return 0;
+}
+
+int wq_modify(struct ibv_wq *ibv, struct ibv_wq_attr *attr)
+{
 	struct wq *wq = wq_of(ibv);
 	bool state = attr->attr_mask & IBV_WQ_ATTR_STATE;
 
-	if (attr->attr_mask & ~known ||
-	    (attr->attr_mask & IBV_WQ_ATTR_CURR_STATE && attr->curr_wq_state != ibv->state))
-		return EINVAL;
-	if (attr->attr_mask & IBV_WQ_ATTR_FLAGS &&
-	    attr->flags_mask & ~(uint32_t)IBV_WQ_FLAGS_CVLAN_STRIPPING)
-		return EOPNOTSUPP;
+	int err = wq_check_change(ibv, attr);
+
+	if (err)
+		return err;
 	if (state && (attr->wq_state > IBV_WQS_ERR || !may_change(ibv->state, attr->wq_state))) {
-		log_warn("ibv_modify_wq: a work queue in state %d can't go to state %d",
-			 (int)ibv->state, (int)attr->wq_state);
+		log_warn_few("ibv_modify_wq: a work queue in state %d can't go to state %d",
+			     (int)ibv->state, (int)attr->wq_state);
 		return EINVAL;
 	}
 	if (attr->attr_mask & IBV_WQ_ATTR_FLAGS && attr->flags_mask)
 		wq_set_stripping(wq, attr->flags);
 	if (!state || (attr->wq_state == ibv->state && attr->wq_state != IBV_WQS_RESET))
 		return 0;
-	int err = wq_change_state(wq, attr->wq_state);
-
+	err = wq_change_state(wq, attr->wq_state);
 	if (!err)
 		ibv->state = attr->wq_state;
 	return err;
@@ -148,8 +179,12 @@ int wq_destroy(struct ibv_wq *ibv)
 {
 	struct wq *wq = wq_of(ibv);
 
-	if (atomic_load(&wq->users))
+	if (atomic_load(&wq->users)) {
+		log_warn_few("ibv_destroy_wq: work queue %u is in an indirection table, which must "
+			     "be destroyed first (ibv_destroy_rwq_ind_table)",
+			     ibv->wq_num);
 		return EBUSY;
+	}
 	int err = qp_destroy(&wq->qp->ibv);
 
 	if (err)
@@ -174,6 +209,11 @@ struct ibv_rwq_ind_table *wq_table_create(struct ibv_context *context,
 	struct wq_table *ind =
 		wrong ? NULL : calloc(1, sizeof(*ind) + places * sizeof(ind->wqs[0]));
 
+	if (wrong)
+		log_warn_few("ibv_create_rwq_ind_table: comp_mask is 0x%x, which must be 0; "
+			     "log_ind_tbl_size is %u, and %u at most; each place of ind_tbl needs "
+			     "a work queue of this context",
+			     attr->comp_mask, attr->log_ind_tbl_size, LIMIT_TABLE_LOG);
 	if (!ind) {
 		errno = wrong ? EINVAL : ENOMEM;
 		return NULL;
@@ -193,8 +233,14 @@ int wq_table_destroy(struct ibv_rwq_ind_table *ibv)
 {
 	struct wq_table *ind = container_of(ibv, struct wq_table, ibv);
 
-	if (atomic_load(&ind->users))
+	uint32_t users = atomic_load(&ind->users);
+
+	if (users) {
+		log_warn_few("ibv_destroy_rwq_ind_table: %u queue pairs use the table, which must "
+			     "be destroyed first",
+			     users);
 		return EBUSY;
+	}
 	for (uint32_t i = 0; i <= ind->mask; i++)
 		atomic_fetch_sub(&ind->wqs[i]->users, 1);
 	free(ind);
@@ -206,9 +252,19 @@ int wq_table_destroy(struct ibv_rwq_ind_table *ibv)
 static int check_hash(const struct ibv_rx_hash_conf *conf)
 {
 	if (conf->rx_hash_function != IBV_RX_HASH_FUNC_TOEPLITZ ||
-	    conf->rx_hash_fields_mask & ~RX_HASH_FIELDS)
+	    conf->rx_hash_fields_mask & ~RX_HASH_FIELDS) {
+		log_warn_few(
+			"ibv_create_qp: rx_hash_function is %u and rx_hash_fields_mask 0x%llx; "
+			"supported are IBV_RX_HASH_FUNC_TOEPLITZ and the fields 0x%llx",
+			conf->rx_hash_function, (unsigned long long)conf->rx_hash_fields_mask,
+			(unsigned long long)RX_HASH_FIELDS);
 		return EOPNOTSUPP;
-	return conf->rx_hash_key_len == TOEPLITZ_KEY && conf->rx_hash_key ? 0 : EINVAL;
+	}
+	if (conf->rx_hash_key_len == TOEPLITZ_KEY && conf->rx_hash_key)
+		return 0;
+	log_warn_few("ibv_create_qp: rx_hash_key_len is %u; rx_hash_key must have %u bytes",
+		     conf->rx_hash_key_len, (unsigned int)TOEPLITZ_KEY);
+	return EINVAL;
 }
 
 int spread_make(const struct ibv_qp_init_attr_ex *attr, struct spread **out)

@@ -64,13 +64,36 @@ static int xrcd_register(struct xrcd *xrcd, struct context *context, uint32_t of
 	return -err;
 }
 
-struct ibv_xrcd *xrcd_open(struct ibv_context *context, struct ibv_xrcd_init_attr *attr)
+static int xrcd_check(const struct ibv_xrcd_init_attr *attr)
 {
 	const uint32_t needed = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
-	int err = attr->comp_mask >= IBV_XRCD_INIT_ATTR_RESERVED ? EOPNOTSUPP
-		  : (attr->comp_mask & needed) != needed	 ? EINVAL
-		  : attr->oflags & ~(O_CREAT | O_EXCL)		 ? EINVAL
-								 : 0;
+
+	if (attr->comp_mask < IBV_XRCD_INIT_ATTR_RESERVED && (attr->comp_mask & needed) == needed &&
+	    !(attr->oflags & ~(O_CREAT | O_EXCL)))
+		return 0;
+	log_warn_few("ibv_open_xrcd: comp_mask is 0x%x, and must be 0x%x (IBV_XRCD_INIT_ATTR_FD | "
+		     "IBV_XRCD_INIT_ATTR_OFLAGS); oflags is 0x%x, and may have O_CREAT and O_EXCL "
+		     "only",
+		     attr->comp_mask, needed, (unsigned int)attr->oflags);
+	return attr->comp_mask >= IBV_XRCD_INIT_ATTR_RESERVED ? EOPNOTSUPP : EINVAL;
+}
+
+/* The daemon has refused the domain, whose flags are right. */
+static void say_xrcd_refused(const struct ibv_xrcd_init_attr *attr, int err)
+{
+	if (err == EAGAIN)
+		log_warn_few("ibv_open_xrcd: no process has a domain of this file open, and oflags "
+			     "has no O_CREAT, which would make one");
+	else if (err == EINVAL && attr->oflags & O_EXCL)
+		log_warn_few("ibv_open_xrcd: a domain of this file exists, and oflags has O_EXCL, "
+			     "which asks for a new one");
+	else
+		log_warn_few("ibv_open_xrcd: the daemon refuses the domain: %s", strerror(err));
+}
+
+struct ibv_xrcd *xrcd_open(struct ibv_context *context, struct ibv_xrcd_init_attr *attr)
+{
+	int err = xrcd_check(attr);
 	struct xrcd *xrcd = err ? NULL : calloc(1, sizeof(*xrcd));
 
 	if (!err && !xrcd)
@@ -80,11 +103,17 @@ struct ibv_xrcd *xrcd_open(struct ibv_context *context, struct ibv_xrcd_init_att
 		xrcd->fd = -1;
 		if (attr->fd != -1)
 			err = xrcd_take_file(xrcd, attr->fd);
+		if (err)
+			log_warn_few("ibv_open_xrcd: the file of descriptor %d can't be used: %s",
+				     attr->fd, strerror(err));
 	}
 	if (!err)
 		err = xrc_wire_begin(context_of(context)->hca);
-	if (!err)
+	if (!err) {
 		err = xrcd_register(xrcd, context_of(context), (uint32_t)attr->oflags);
+		if (err)
+			say_xrcd_refused(attr, err);
+	}
 	if (!err)
 		return &xrcd->ibv;
 	if (xrcd)
@@ -286,9 +315,18 @@ struct ibv_qp *target_open(struct ibv_context *context, struct ibv_qp_open_attr 
 	else if ((attr->comp_mask & needed) != needed || attr->qp_type != IBV_QPT_XRC_RECV ||
 		 !attr->xrcd || attr->xrcd->context != context)
 		err = EINVAL;
-	if (!err) {
+	if (err) {
+		log_warn_few("ibv_open_qp: comp_mask is 0x%x, and needs 0x%x (NUM, XRCD and TYPE); "
+			     "only an XRC target can be opened (qp_type %d; this is %d), by a "
+			     "domain of this context",
+			     attr->comp_mask, needed, (int)IBV_QPT_XRC_RECV, (int)attr->qp_type);
+	} else {
 		qp = handle_new(context, hca_xrcd_of(attr->xrcd), named ? attr->qp_context : NULL);
 		err = qp ? handle_open(qp, attr->qp_num) : ENOMEM;
+		if (err)
+			log_warn_few("ibv_open_qp: XRC target 0x%x can't be opened in this domain: "
+				     "%s",
+				     attr->qp_num, strerror(err));
 	}
 	return handle_made(qp, err);
 }
