@@ -399,7 +399,8 @@ enum ibv_wc_status local_atomic_here(struct local_qp *lq, const struct send_wqe 
 	WORLD_MEMORY(memory, lq);
 	struct iovec local[LIMIT_SGE];
 	struct mr_view view;
-	int count = world_request_segments(lq, wqe, stores ? 0 : IBV_ACCESS_LOCAL_WRITE, local);
+	/* What is stored has been read already. */
+	int count = stores ? 0 : world_request_segments(lq, wqe, IBV_ACCESS_LOCAL_WRITE, local);
 
 	if (unlikely(lacks_resources(lq)))
 		return refuse_onesided(lq, wqe, IBV_WC_REM_INV_REQ_ERR, not_allowed);
