@@ -18,8 +18,8 @@ CMAKE_FLAGS += -DVERBENA_WERROR=$(WERROR)
 endif
 
 .DEFAULT_GOAL := build
-.PHONY: build demo check bench install lint asan tsan valgrind cross-aarch64 deps format clean help dist deb \
-	deps-demo deps-check deps-lint deps-deb
+.PHONY: build demo check bench install lint asan tsan valgrind cross-aarch64 deps format clean help dist deb rpm \
+	deps-demo deps-check deps-lint deps-deb deps-rpm
 .NOTPARALLEL:
 
 help: ## list these targets
@@ -52,6 +52,9 @@ dist: ## the source tarball of what is committed, into build/dist/
 deb: deps-deb ## Debian's packages of what is committed, into build/deb/
 	@tools/deb
 
+rpm: deps-rpm ## RPM packages (Fedora's kind) of what is committed, into build/rpm/
+	@tools/rpm
+
 lint: deps-lint build ## clang-format (check only), clang-tidy, cppcheck
 	@tools/lint $(BUILD)
 
@@ -77,6 +80,9 @@ deps-demo:
 
 deps-deb:
 	@tools/deps build deb
+
+deps-rpm:
+	@tools/deps build rpm
 
 deps-check:
 	@tools/deps build demo test

@@ -25,9 +25,10 @@ struct layout {
 };
 
 /* Relative to the command's directory. The installation comes first, because its path is more
- * specific. */
+ * specific; Fedora's kind of system has its libraries in lib64. */
 static const struct layout layouts[] = {
 	{"../lib/verbena", "../libexec/verbena/verbenad", "../libexec/verbena/bin"},
+	{"../lib64/verbena", "../libexec/verbena/verbenad", "../libexec/verbena/bin"},
 	{"../lib", "verbenad", "../libexec"},
 };
 

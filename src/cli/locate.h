@@ -16,7 +16,7 @@ struct location {
 
 /*
  * Finds library and daemon by the place of a `verbena` command: in an installation (PREFIX/bin,
- * PREFIX/lib/verbena, PREFIX/libexec/verbena) or a build tree (bin, lib, libexec). `bin_dir` is the
+ * PREFIX/lib/verbena or lib64, PREFIX/libexec/verbena) or a build tree (bin, lib, libexec). `bin_dir` is the
  * directory of the command; NULL: this process's own. Returns 0, -ENOENT when neither layout is
  * there, or another negative errno.
  */

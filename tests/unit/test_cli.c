@@ -242,6 +242,15 @@ static void locates_both_layouts(void **state)
 	assert_int_equal(location_find(bin, &location), 0);
 	assert_string_equal(location.library_dir, in_root("lib/verbena"));
 	assert_string_equal(location.daemon, in_root("libexec/verbena/verbenad"));
+
+	/* Fedora's place of libraries. */
+	assert_int_equal(unlink(in_root("lib/verbena/libibverbs.so.1")), 0);
+	make_directory("lib64");
+	make_directory("lib64/verbena");
+	make_file("lib64/verbena/libibverbs.so.1", 0644);
+	assert_int_equal(location_find(bin, &location), 0);
+	assert_string_equal(location.library_dir, in_root("lib64/verbena"));
+	assert_string_equal(location.daemon, in_root("libexec/verbena/verbenad"));
 }
 
 static void finds_programs_like_exec(void **state)
