@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/env.h"
 #include "cli/cli.h"
@@ -65,13 +66,17 @@ void devices_show(int *mirror)
 	if (nodes_are_there(status))
 		nodes = 0;
 	if (attributes || nodes) {
+		const char *setting = geteuid() ? space_forbidding_setting("/proc/sys") : NULL;
+
 		cli_error("warning: programs that look for devices in %s%s%s (%s) find none there: "
-			  "a private mount namespace for it can't be had: %s; --no-sysfs "
-			  "or " SYSFS_VARIABLE "=" SYSFS_OFF " does without",
+			  "a private mount namespace for it can't be had: %s%s%s%s; "
+			  "--no-sysfs or " SYSFS_VARIABLE "=" SYSFS_OFF " does without",
 			  attributes ? "/sys/class/infiniband" : "",
 			  attributes && nodes ? " or " : "", nodes ? "/dev/infiniband" : "",
 			  mirror ? "ibstatus, UCX" : "UCX, pyverbs",
-			  strerror(attributes ? -attributes : -nodes));
+			  strerror(attributes ? -attributes : -nodes),
+			  setting ? " (/proc/sys/" : "", setting ? setting : "",
+			  setting ? " forbids it to users)" : "");
 		setenv(SYSFS_VARIABLE, SYSFS_OFF, 1);
 	}
 	json_decref(status);

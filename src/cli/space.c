@@ -25,6 +25,7 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/proc_file.h"
@@ -109,7 +110,7 @@ static int write_file(const char *path, const char *text)
 	return error;
 }
 
-static int user_space_new(void)
+static int user_space_make(void)
 {
 	uid_t uid = geteuid();
 	gid_t gid = getegid();
@@ -127,6 +128,49 @@ static int user_space_new(void)
 		return error;
 	snprintf(text, sizeof(text), "%u %u 1", gid, gid);
 	return write_file("/proc/self/gid_map", text);
+}
+
+/* In the child: the answer is 0 or -errno. */
+static void trial(int answer_fd)
+{
+	int error = user_space_make();
+
+	if (!error && unshare(CLONE_NEWNS) < 0)
+		error = -errno;
+	_exit(write(answer_fd, &error, sizeof(error)) != sizeof(error));
+}
+
+/*
+ * Whether this process may make a user namespace and mount in it, which a child tries first:
+ * Ubuntu's AppArmor lets any user make one, but without a right in it. The process could neither go
+ * back nor map its user, and the program would run as nobody.
+ */
+static int user_space_try(void)
+{
+	int answer[2], error = -EPERM;
+
+	if (pipe2(answer, O_CLOEXEC) < 0)
+		return -errno;
+	pid_t child = fork();
+
+	if (child == 0)
+		trial(answer[1]);
+	close(answer[1]);
+	if (child < 0)
+		error = -errno;
+	else if (read(answer[0], &error, sizeof(error)) != sizeof(error))
+		error = -EPERM;
+	close(answer[0]);
+	while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
+		;
+	return error;
+}
+
+static int user_space_new(void)
+{
+	int error = user_space_try();
+
+	return error ? error : user_space_make();
 }
 
 /* Opens and locks the file with the pids; -1: impossible (the directory is another user's). Then
@@ -262,4 +306,38 @@ int space_enter(const json_t *status)
 		return -errno;
 	is_detached = true;
 	return 0;
+}
+
+/* What an administrator sets where users may not make namespaces. */
+static const struct {
+	const char *file, *forbids;
+} settings[] = {
+	{"kernel/apparmor_restrict_unprivileged_userns", "1"}, /* Ubuntu since 23.10 */
+	{"kernel/unprivileged_userns_clone", "0"},	       /* Debian */
+	{"user/max_user_namespaces", "0"},
+};
+
+static bool setting_forbids(const char *path, const char *value)
+{
+	char text[16];
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	return !strcmp(text, value);
+}
+
+const char *space_forbidding_setting(const char *sys_dir)
+{
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+		snprintf(path, sizeof(path), "%s/%s", sys_dir, settings[i].file);
+		if (setting_forbids(path, settings[i].forbids))
+			return settings[i].file;
+	}
+	return NULL;
 }

@@ -19,6 +19,7 @@
 
 #include "cli/format.h"
 #include "cli/locate.h"
+#include "cli/space.h"
 #include "cli/table.h"
 
 static void durations(void **state)
@@ -286,6 +287,34 @@ static void examines_programs(void **state)
 	assert_int_equal(program_examine(in_root("script")), PROGRAM_FINE);
 }
 
+static void write_setting(const char *name, const char *text)
+{
+	int fd = open(in_root(name), O_CREAT | O_TRUNC | O_WRONLY, 0644);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+}
+
+static void names_what_forbids_user_namespaces(void **state)
+{
+	(void)state;
+	assert_null(space_forbidding_setting(root));
+	make_directory("kernel");
+	make_directory("user");
+	write_setting("user/max_user_namespaces", "127139\n");
+	write_setting("kernel/apparmor_restrict_unprivileged_userns", "0\n");
+	write_setting("kernel/unprivileged_userns_clone", "1\n");
+	assert_null(space_forbidding_setting(root));
+	write_setting("user/max_user_namespaces", "0\n");
+	assert_string_equal(space_forbidding_setting(root), "user/max_user_namespaces");
+	write_setting("kernel/unprivileged_userns_clone", "0\n");
+	assert_string_equal(space_forbidding_setting(root), "kernel/unprivileged_userns_clone");
+	write_setting("kernel/apparmor_restrict_unprivileged_userns", "1\n");
+	assert_string_equal(space_forbidding_setting(root),
+			    "kernel/apparmor_restrict_unprivileged_userns");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -299,6 +328,8 @@ int main(void)
 		cmocka_unit_test(colour_only_on_terminals),
 		cmocka_unit_test_setup_teardown(locates_both_layouts, root_make, root_remove),
 		cmocka_unit_test_setup_teardown(examines_programs, root_make, root_remove),
+		cmocka_unit_test_setup_teardown(names_what_forbids_user_namespaces, root_make,
+						root_remove),
 		cmocka_unit_test_setup_teardown(finds_programs_like_exec, root_make, root_remove),
 	};
 
