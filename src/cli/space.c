@@ -131,7 +131,7 @@ static int user_space_make(void)
 }
 
 /* In the child: the answer is 0 or -errno. */
-static void trial(int answer_fd)
+static void user_space_answer(int answer_fd)
 {
 	int error = user_space_make();
 
@@ -154,7 +154,7 @@ static int user_space_try(void)
 	pid_t child = fork();
 
 	if (child == 0)
-		trial(answer[1]);
+		user_space_answer(answer[1]);
 	close(answer[1]);
 	if (child < 0)
 		error = -errno;
