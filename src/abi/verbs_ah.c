@@ -12,6 +12,7 @@
 
 #include "abi/verbs_abi.h"
 #include "base/log.h"
+#include "base/refused.h"
 #include "hca/exec/datagram_fabric.h"
 #include "hca/fabric/membership.h"
 #include "hca/mem/pd.h"
@@ -291,6 +292,9 @@ EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, st
 	int index = gid_index_find(context, port_num, &sender.destination);
 
 	if (index < 0) {
+		log_warn_few("ibv_init_ah_from_wc: port %u has no GID that is the address which "
+			     "the message was for (its first 40 bytes): %s",
+			     port_num, strerror(-index));
 		errno = -index;
 		return -1;
 	}
@@ -362,7 +366,8 @@ EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_a
 
 	(void)context;
 	if (!attr->is_global)
-		return fail_errno(EINVAL);
+		return fail_errno(refused(EINVAL, "ibv_resolve_eth_l2_from_gid: the address has no "
+						  "GID (is_global is 0)"));
 	if (getifaddrs(&list) < 0)
 		return errno;
 	for (const struct ifaddrs *i = list; i && !name; i = i->ifa_next)
@@ -372,7 +377,10 @@ EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_a
 		found = copy_mac(i, name, eth_mac);
 	freeifaddrs(list);
 	if (!found)
-		return fail_errno(EHOSTUNREACH);
+		return fail_errno(refused(EHOSTUNREACH,
+					  "ibv_resolve_eth_l2_from_gid: no interface of this host "
+					  "has the GID's address and an Ethernet address; other "
+					  "hosts' are resolved by the device only"));
 	if (vid)
 		*vid = NO_VLAN;
 	return 0;

@@ -2,6 +2,7 @@
 /* Completion queues, completion channels and events: entry points of hca/verbs/completion.h. */
 #include "abi/private.h"
 #include "abi/verbs_abi.h"
+#include "base/refused.h"
 #include "hca/verbs/completion.h"
 #include "hca/verbs/cq.h"
 
@@ -15,7 +16,8 @@ static struct ibv_cq *cq_created(struct ibv_context *context, struct ibv_cq *cq)
 static struct ibv_cq *create_cq(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
 {
 	if (attr->channel && kernel_context_of(attr->channel->context))
-		return fail_null(EINVAL);
+		return fail_null(refused(EINVAL, "ibv_create_cq: the completion channel is of "
+						 "another device's context"));
 	return cq_created(context, cq_create(context, attr));
 }
 
@@ -37,7 +39,10 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
 	if (kernel)
 		return kernel_create_cq(kernel, cqe, cq_context, channel, comp_vector);
 	if (cqe < 1 || comp_vector < 0)
-		return fail_null(EINVAL);
+		return fail_null(refused(EINVAL,
+					 "ibv_create_cq: cqe is %d, which must be 1 at least; "
+					 "comp_vector is %d, which must be 0 at least",
+					 cqe, comp_vector));
 	return create_cq(context, &(struct ibv_cq_init_attr_ex){
 					  .cqe = cqe,
 					  .cq_context = cq_context,

@@ -13,6 +13,7 @@
 
 #include "abi/verbs_abi.h"
 #include "abi/verbs_region.h"
+#include "base/refused.h"
 #include "base/sys.h"
 #include "hca/mem/copy.h"
 #include "hca/mem/dm.h"
@@ -40,8 +41,17 @@ static size_t dm_pages(size_t length)
 static int dm_check_range(const struct dm *dm, uint64_t offset, size_t length)
 {
 	if (offset > dm->length || length > dm->length - offset)
-		return EFAULT;
-	return offset % DM_COPY_ALIGN || length % DM_COPY_ALIGN ? EINVAL : 0;
+		return refused(
+			EFAULT,
+			"device memory of %zu bytes has no %zu bytes at %llu (ibv_memcpy_to_dm, "
+			"ibv_memcpy_from_dm)",
+			dm->length, length, (unsigned long long)offset);
+	if (offset % DM_COPY_ALIGN || length % DM_COPY_ALIGN)
+		return refused(EINVAL,
+			       "a copy to or from device memory has an offset and a length that "
+			       "are multiples of %d",
+			       (int)DM_COPY_ALIGN);
+	return 0;
 }
 
 static int dm_put(struct ibv_dm *ibv, uint64_t offset, const void *from, size_t length)
@@ -51,7 +61,8 @@ static int dm_put(struct ibv_dm *ibv, uint64_t offset, const void *from, size_t 
 	struct iovec piece = {(void *)from, length};
 
 	if (!err && length && !copy_gather(dm->pages + offset, &piece, 1, 0, length))
-		err = EFAULT;
+		err = refused(EFAULT, "ibv_memcpy_to_dm: the %zu bytes at %p can't be read", length,
+			      from);
 	return fail_errno(err);
 }
 
@@ -62,7 +73,8 @@ static int dm_get(void *to, struct ibv_dm *ibv, uint64_t offset, size_t length)
 	struct iovec piece = {to, length};
 
 	if (!err && length && !copy_scatter(&piece, 1, 0, dm->pages + offset, length))
-		err = EFAULT;
+		err = refused(EFAULT, "ibv_memcpy_from_dm: the %zu bytes at %p can't be written",
+			      length, to);
 	return fail_errno(err);
 }
 
@@ -245,7 +257,10 @@ EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle
 		err = dm_map(dm, fd, length);
 	if (err) {
 		dm_discard(dm);
-		return fail_null(err);
+		return fail_null(refused(err,
+					 "ibv_import_dm: this context has no device memory with "
+					 "the handle %u, or it can't be mapped: %s",
+					 handle, strerror(err)));
 	}
 	dm->imported = true;
 	dm->ibv.handle = dm->handle = handle;
@@ -287,7 +302,12 @@ static int dm_check_region(struct ibv_pd *pd, const struct dm *dm, uint64_t offs
 	    access & ~(unsigned int)DM_ACCESS || !(access & IBV_ACCESS_ZERO_BASED) ||
 	    (access & remote && !(access & IBV_ACCESS_LOCAL_WRITE)) || offset > dm->length ||
 	    length > dm->length - offset)
-		return EINVAL;
+		return refused(EINVAL,
+			       "ibv_reg_dm_mr: %zu bytes at %llu with access 0x%x: a region of "
+			       "device memory is within its %zu bytes, of the same context, with "
+			       "IBV_ACCESS_ZERO_BASED, and with IBV_ACCESS_LOCAL_WRITE if others "
+			       "may write; a forked child registers none",
+			       length, (unsigned long long)offset, access, dm->length);
 	return handle_check("ibv_reg_dm_mr", pd->handle, pd_of(pd)->shown);
 }
 
@@ -297,7 +317,8 @@ struct ibv_mr *verbs_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *ibv, uint64_t o
 	const struct dm *dm = dm_of(ibv);
 
 	if (kernel_context_of(ibv->context))
-		return fail_null(EINVAL);
+		return fail_null(refused(EINVAL, "ibv_reg_dm_mr: the device memory is of another "
+						 "device's context"));
 	access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
 	int err = dm_check_region(pd, dm, offset, length, access);
 

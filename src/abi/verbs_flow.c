@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "abi/verbs_abi.h"
+#include "base/refused.h"
 #include "hca/mem/pd.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/flow.h"
@@ -20,7 +21,8 @@ static int note_counters(void *arg, struct ibv_counters *counters, uint32_t *han
 	struct ibv_counters **place = arg;
 
 	if (!counters || kernel_context_of(counters->context))
-		return EINVAL;
+		return refused(EINVAL, "ibv_create_flow: an ACTION_COUNT needs counters of this "
+				       "device (ibv_create_counters)");
 	*place = counters;
 	*handle = 1;
 	return 0;
@@ -34,7 +36,10 @@ static int flow_encode(const struct ibv_flow_attr *attr, struct proto_create_flo
 	size_t size;
 
 	if (attr->comp_mask || attr->num_of_specs > SPECS)
-		return EINVAL;
+		return refused(EINVAL,
+			       "ibv_create_flow: comp_mask is 0x%x, and must be 0; num_of_specs is "
+			       "%u, and %d at most",
+			       attr->comp_mask, attr->num_of_specs, (int)SPECS);
 	int err = flow_specs_encode(specs, attr, &handles, &size);
 
 	if (!err && size > sizeof(request->specs))
@@ -121,7 +126,9 @@ struct ibv_wq *verbs_create_wq(struct ibv_context *context, struct ibv_wq_init_a
 {
 	if ((attr->pd && kernel_context_of(attr->pd->context)) ||
 	    (attr->cq && kernel_context_of(attr->cq->context)))
-		return fail_null(EINVAL);
+		return fail_null(refused(EINVAL,
+					 "ibv_create_wq: the protection domain or the CQ is "
+					 "of another device's context"));
 	if ((attr->pd && handle_check("ibv_create_wq", attr->pd->handle, pd_of(attr->pd)->shown)) ||
 	    (attr->cq && handle_check("ibv_create_wq", attr->cq->handle, cq_of(attr->cq)->handle)))
 		return fail_null(ENOENT);

@@ -24,6 +24,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/refused.h"
 
 struct range {
 	uintptr_t start, end;
@@ -143,12 +144,17 @@ static int range_add(uintptr_t start, uintptr_t end)
 		inside++;
 	if (!ranges_reserve(inside +
 			    3)) /* at most a gap before each range, one after, and two splits */
-		return ENOMEM;
+		return refused(ENOMEM, "memory can't be kept from forked children: there is none "
+				       "for the list of such ranges");
 	int err = advise_gaps(start, end, MADV_DONTFORK);
 
 	if (err) {
 		advise_gaps(start, end, MADV_DOFORK);
-		return err;
+		return refused(
+			err,
+			"%zu bytes at %p can't be kept from forked children (madvise "
+			"MADV_DONTFORK: %s); ibv_fork_init() or RDMAV_FORK_SAFE asked for it",
+			end - start, (void *)start, strerror(err));
 	}
 	range_split(start);
 	range_split(end);
@@ -174,7 +180,8 @@ static int range_remove(uintptr_t start, uintptr_t end)
 	int err = 0;
 
 	if (!ranges_reserve(2))
-		return ENOMEM;
+		return refused(ENOMEM, "memory stays away from forked children: there is none for "
+				       "the list of such ranges");
 	range_split(start);
 	range_split(end);
 	for (size_t i = range_find(start); i < count && ranges[i].start < end;) {
@@ -223,12 +230,11 @@ static int ranges_advise(int (*what)(uintptr_t, uintptr_t), const void *base, si
 
 	if (!enabled || !size)
 		return 0;
-	if (__builtin_add_overflow(start, size, &end))
-		return EINVAL;
-	uintptr_t mask = page_size(start, end) - 1;
+	bool beyond = __builtin_add_overflow(start, size, &end);
+	uintptr_t mask = beyond ? 0 : page_size(start, end) - 1;
 
-	if (end + mask < end)
-		return EINVAL;
+	if (beyond || end + mask < end)
+		return refused(EINVAL, "%zu bytes at %p are beyond the last address", size, base);
 	return what(start & ~mask, (end + mask) & ~mask);
 }
 

@@ -21,6 +21,7 @@
 #include "abi/verbs_abi.h"
 #include "base/export.h"
 #include "base/log.h"
+#include "base/refused.h"
 #include "hca/mem/dm.h"
 #include "hca/mem/mr.h"
 
@@ -64,7 +65,8 @@ EXPORT int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf)
 {
 	if (buf->dmabuf_fd >= 0)
 		return fcntl(buf->dmabuf_fd, F_DUPFD_CLOEXEC, 0);
-	errno = ENODATA;
+	errno = refused(ENODATA, "ibv_export_buf_dmabuf_fd: the buffer has no DMA buffer: only "
+				 "some drivers' of the kernel's devices have");
 	return -1;
 }
 
@@ -86,8 +88,10 @@ static int dmah_check_cpu(uint32_t cpu)
 	cpu_set_t mine;
 
 	if (cpu >= (uint32_t)sysconf(_SC_NPROCESSORS_CONF) || cpu >= CPU_SETSIZE)
-		return EINVAL;
-	return sched_getaffinity(0, sizeof(mine), &mine) || CPU_ISSET(cpu, &mine) ? 0 : EPERM;
+		return refused(EINVAL, "ibv_alloc_dmah: there is no processor %u", cpu);
+	if (sched_getaffinity(0, sizeof(mine), &mine) || CPU_ISSET(cpu, &mine))
+		return 0;
+	return refused(EPERM, "ibv_alloc_dmah: this thread may not run on processor %u", cpu);
 }
 
 /* As mlx5 and the kernel check them, in their order. 0 or a positive errno. */
@@ -97,13 +101,21 @@ static int dmah_check(const struct ibv_dmah_init_attr *attr)
 	uint32_t mask = attr->comp_mask;
 
 	if (mask & ~(tag | IBV_DMAH_INIT_ATTR_MASK_PH))
-		return EOPNOTSUPP;
+		return refused(EOPNOTSUPP, "ibv_alloc_dmah: comp_mask 0x%x has unknown bits", mask);
 	if (!(mask & IBV_DMAH_INIT_ATTR_MASK_PH) || ((mask & tag) && (mask & tag) != tag))
-		return EINVAL;
+		return refused(EINVAL,
+			       "ibv_alloc_dmah: comp_mask is 0x%x, and needs "
+			       "IBV_DMAH_INIT_ATTR_MASK_PH, and CPU_ID and TPH_MEM_TYPE both or "
+			       "neither",
+			       mask);
 	int err = mask & tag ? dmah_check_cpu(attr->cpu_id) : 0;
 
 	if (!err && (attr->ph > 3 || (mask & tag && attr->tph_mem_type > IBV_TPH_MEM_TYPE_PM)))
-		err = EINVAL;
+		err = refused(EINVAL,
+			      "ibv_alloc_dmah: ph is %u, and 3 at most; tph_mem_type is %d, and %d "
+			      "at most",
+			      attr->ph, mask & tag ? (int)attr->tph_mem_type : 0,
+			      (int)IBV_TPH_MEM_TYPE_PM);
 	return err;
 }
 
@@ -129,8 +141,13 @@ EXPORT int ibv_dealloc_dmah(struct ibv_dmah *ibv)
 
 	if (kernel)
 		return kernel_dealloc_dmah(kernel, ibv);
-	if (atomic_load(&dmah_of(ibv)->users))
-		return fail_errno(EBUSY);
+	const uint32_t users = atomic_load(&dmah_of(ibv)->users);
+
+	if (users)
+		return fail_errno(refused(EBUSY,
+					  "ibv_dealloc_dmah: %u regions use the handle, and must "
+					  "be deregistered first",
+					  users));
 	context_count(ibv->context, -1);
 	free(dmah_of(ibv));
 	return 0;
@@ -149,8 +166,10 @@ static struct ibv_mr *mr_with_dmah(struct ibv_mr *mr, struct ibv_dmah *dmah)
 static int mr_check_dmah(const struct ibv_pd *pd, const struct ibv_mr_init_attr *attr)
 {
 	if (!attr->dmah || attr->dmah->context != pd->context)
-		return EINVAL;
-	return attr->access & IBV_ACCESS_ON_DEMAND ? EOPNOTSUPP : 0;
+		return refused(EINVAL, "ibv_reg_mr_ex: dmah must be a handle of this context");
+	return attr->access & IBV_ACCESS_ON_DEMAND
+		       ? refused(EOPNOTSUPP, "ibv_reg_mr_ex: an on-demand region has no DMA handle")
+		       : 0;
 }
 
 /* ------------------------------------------------------------------ registration */
@@ -184,10 +203,17 @@ static int mr_check_fields(const struct ibv_pd *pd, const struct ibv_mr_init_att
 		return err;
 	mask &= ~(uint64_t)IBV_REG_MR_MASK_DMAH;
 	if (mask & file)
-		return mask == (file | IBV_REG_MR_MASK_IOVA) ? 0 : EINVAL;
+		return mask == (file | IBV_REG_MR_MASK_IOVA)
+			       ? 0
+			       : refused(EINVAL, "ibv_reg_mr_ex: fd, fd_offset and iova go "
+						 "together, without addr and buf");
 	if (!(mask & IBV_REG_MR_MASK_ADDR))
-		return EINVAL;
-	return mask & IBV_REG_MR_MASK_BUF && !mr_is_in_buffer(pd, attr) ? EINVAL : 0;
+		return refused(EINVAL, "ibv_reg_mr_ex: comp_mask needs IBV_REG_MR_MASK_ADDR, or "
+				       "those of a file");
+	if (mask & IBV_REG_MR_MASK_BUF && !mr_is_in_buffer(pd, attr))
+		return refused(EINVAL, "ibv_reg_mr_ex: the region must be within buf, which must "
+				       "be of the same protection domain");
+	return 0;
 }
 
 /* Whether the other calls can't say what the fields say: a DMA handle, or a driver's DMA buffer. */
@@ -283,7 +309,8 @@ EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num,
 	if (kernel && kernel->ops.query_port_speed)
 		return kernel_query_port_speed(kernel, port_num, port_speed);
 	if (port_num > UINT8_MAX)
-		return fail_errno(EINVAL);
+		return fail_errno(refused(EINVAL, "ibv_query_port_speed: the device has no port %u",
+					  port_num));
 	int err = ibv_query_port(context, (uint8_t)port_num, &attr);
 
 	if (err)
@@ -293,7 +320,12 @@ EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num,
 		     lanes = only_bit(attr.active_width);
 
 	if (lane >= sizeof(lane_rates) / sizeof(lane_rates[0]) || lanes >= sizeof(lane_counts))
-		return fail_errno(EOPNOTSUPP);
+		return fail_errno(refused(
+			EOPNOTSUPP,
+			"ibv_query_port_speed: port %u has an unknown speed (%u) "
+			"or width (%u)",
+			port_num, attr.active_speed_ex ? attr.active_speed_ex : attr.active_speed,
+			attr.active_width));
 	*port_speed = (uint64_t)lane_rates[lane] * lane_counts[lanes];
 	return 0;
 }
@@ -314,7 +346,9 @@ EXPORT struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
 {
 	struct kernel_context *kernel = kernel_context_of(context);
 
-	return kernel ? kernel_create_comp_cntr(kernel, attr) : fail_null(EOPNOTSUPP);
+	return kernel ? kernel_create_comp_cntr(kernel, attr)
+		      : fail_null(refused(EOPNOTSUPP, "ibv_create_comp_cntr: this device has no "
+						      "completion counters"));
 }
 
 EXPORT int ibv_destroy_comp_cntr(struct ibv_comp_cntr *counter)
@@ -375,5 +409,7 @@ EXPORT int ibv_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *coun
 {
 	struct kernel_context *kernel = kernel_context_of(qp->context);
 
-	return kernel ? kernel_attach_comp_cntr(kernel, qp, counter, attr) : fail_errno(EOPNOTSUPP);
+	return kernel ? kernel_attach_comp_cntr(kernel, qp, counter, attr)
+		      : fail_errno(refused(EOPNOTSUPP, "ibv_qp_attach_comp_cntr: queue pairs of "
+						       "this device have no completion counters"));
 }

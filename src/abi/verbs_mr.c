@@ -21,6 +21,7 @@
 #include "abi/verbs_region.h"
 #include "base/env.h"
 #include "base/log.h"
+#include "base/refused.h"
 #include "base/sys.h"
 #include "hca/mem/convert.h"
 #include "hca/mem/mr.h"
@@ -349,13 +350,21 @@ static int mr_check_file(int fd, uint64_t end)
 	int seals = fcntl(fd, F_GET_SEALS);
 
 	if (seals < 0)
-		return errno == EBADF ? EBADF : EOPNOTSUPP;
+		return refused(errno == EBADF ? EBADF : EOPNOTSUPP,
+			       "ibv_reg_dmabuf_mr: descriptor %d is no memory file "
+			       "(memfd_create), which this device takes only",
+			       fd);
 	if (!(seals & F_SEAL_SHRINK)) {
 		log_warn("a memory file can't be registered as long as it may shrink (see "
 			 "F_SEAL_SHRINK in fcntl(2))");
 		return EINVAL;
 	}
-	return fstat(fd, &status) || (uint64_t)status.st_size < end ? EINVAL : 0;
+	if (!fstat(fd, &status) && (uint64_t)status.st_size >= end)
+		return 0;
+	return refused(EINVAL,
+		       "ibv_reg_dmabuf_mr: the memory file of descriptor %d is shorter "
+		       "than offset + length, %llu bytes",
+		       fd, (unsigned long long)end);
 }
 
 void file_free(struct mr_file *file)
@@ -403,7 +412,9 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 	uint64_t end;
 
 	if (!length || __builtin_add_overflow(offset, length, &end) || end > INT64_MAX)
-		return fail_null(EINVAL);
+		return fail_null(refused(EINVAL,
+					 "ibv_reg_dmabuf_mr: a file has no %zu bytes at %llu",
+					 length, (unsigned long long)offset));
 	int err = mr_check_file(fd, end);
 
 	if (err)
@@ -452,7 +463,11 @@ static int check_rereg_input(int flags, const void *addr, size_t length, int acc
 
 	if (flags & ~REREG_FLAGS || (moves && (!addr || !length)) ||
 	    (access && !(flags & IBV_REREG_MR_CHANGE_ACCESS)))
-		return EINVAL;
+		return refused(EINVAL,
+			       "ibv_rereg_mr: flags is 0x%x, and may have the bits 0x%x only; "
+			       "IBV_REREG_MR_CHANGE_TRANSLATION needs addr and length, and access "
+			       "needs IBV_REREG_MR_CHANGE_ACCESS",
+			       (unsigned int)flags, (unsigned int)REREG_FLAGS);
 	return 0;
 }
 
@@ -461,14 +476,19 @@ static int check_rereg_kind(const struct mr *wanted, int flags)
 {
 	/* A memory file's region keeps its translation. */
 	if (wanted->file && !wanted->dm && flags & IBV_REREG_MR_CHANGE_TRANSLATION)
-		return EOPNOTSUPP;
-	return wanted->imported || wanted->null_region || wanted->dm ? EINVAL : 0;
+		return refused(EOPNOTSUPP, "ibv_rereg_mr: a memory file's region keeps its "
+					   "translation; register another one");
+	if (wanted->imported || wanted->null_region || wanted->dm)
+		return refused(EINVAL, "ibv_rereg_mr: an imported region, a null region and one of "
+				       "device memory stay as they are; register another one");
+	return 0;
 }
 
 static int check_rereg(const struct mr *wanted, int flags)
 {
 	if (!flags || !wanted->ibv.pd || wanted->ibv.pd->context != wanted->ibv.context)
-		return EINVAL;
+		return refused(EINVAL, "ibv_rereg_mr: flags must have a bit, and pd must be of the "
+				       "region's context");
 	return mr_check_arguments(wanted->ibv.addr, wanted->ibv.length, wanted->iova,
 				  wanted->access);
 }

@@ -6,6 +6,7 @@
  * return the same.
  */
 #include "abi/verbs_abi.h"
+#include "base/refused.h"
 #include "hca/exec/mcast.h"
 #include "hca/mem/pd.h"
 #include "hca/verbs/cq.h"
@@ -32,7 +33,8 @@ static int verbs_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bin
 {
 	if (kernel_context_of(mw->context) ||
 	    (bind->bind_info.mr && kernel_context_of(bind->bind_info.mr->context)))
-		return fail_errno(EINVAL);
+		return fail_errno(refused(EINVAL, "ibv_bind_mw: the window or the region is of "
+						  "another device's context"));
 	return fail_errno(sq_bind_mw(qp, mw, bind));
 }
 
@@ -130,7 +132,11 @@ EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 		return kernel_set_ece(kernel, qp, ece);
 	/* Options of another vendor's queue pairs mean nothing here. */
 	if (ece->comp_mask || (ece->vendor_id && ece->vendor_id != DEVICE_VENDOR_ID))
-		return fail_errno(EINVAL);
+		return fail_errno(refused(EINVAL,
+					  "ibv_set_ece: comp_mask is 0x%x, and must be 0; "
+					  "vendor_id is 0x%x, and must be 0 or 0x%x",
+					  ece->comp_mask, ece->vendor_id,
+					  (unsigned int)DEVICE_VENDOR_ID));
 	*ece = own_ece;
 	return 0;
 }

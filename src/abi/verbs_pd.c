@@ -6,6 +6,7 @@
 
 #include "abi/verbs_abi.h"
 #include "base/mutex.h"
+#include "base/refused.h"
 #include "hca/mem/pd.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
@@ -52,12 +53,19 @@ static int parent_domain_check(struct ibv_context *context,
 
 	if (attr->comp_mask & ~known || !attr->pd || attr->pd->context != context ||
 	    (attr->td && attr->td->context != context))
-		return EINVAL;
+		return refused(EINVAL,
+			       "ibv_alloc_parent_domain: comp_mask is 0x%x, and may have the bits "
+			       "0x%x only; pd, and td if there is one, must be of this context",
+			       attr->comp_mask, known);
 	/* One allocator is of no use without the other. */
 	if (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS &&
 	    (!attr->alloc || !attr->free))
-		return EINVAL;
-	return pd_of(attr->pd)->parent_of ? EINVAL : 0;
+		return refused(EINVAL,
+			       "ibv_alloc_parent_domain: alloc and free must be given both");
+	return !pd_of(attr->pd)->parent_of
+		       ? 0
+		       : refused(EINVAL, "ibv_alloc_parent_domain: pd is a parent domain, which "
+					 "none extends; pass the domain of ibv_alloc_pd()");
 }
 
 /* For the daemon, and for keys, it is the domain that it extends. */
@@ -104,7 +112,8 @@ static int parent_domain_end(struct pd *pd)
 struct ibv_td *verbs_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
 {
 	if (attr->comp_mask)
-		return fail_null(EINVAL);
+		return fail_null(refused(EINVAL, "ibv_alloc_td: comp_mask is 0x%x, and must be 0",
+					 attr->comp_mask));
 	struct td *td = calloc(1, sizeof(*td));
 
 	if (!td)
@@ -116,8 +125,13 @@ struct ibv_td *verbs_alloc_td(struct ibv_context *context, struct ibv_td_init_at
 
 int verbs_dealloc_td(struct ibv_td *ibv)
 {
-	if (atomic_load(&td_of(ibv)->users))
-		return fail_errno(EBUSY);
+	const uint32_t users = atomic_load(&td_of(ibv)->users);
+
+	if (users)
+		return fail_errno(refused(EBUSY,
+					  "ibv_dealloc_td: %u parent domains use the thread "
+					  "domain, and must be ended first",
+					  users));
 	context_count(ibv->context, -1);
 	free(td_of(ibv));
 	return 0;
@@ -134,7 +148,9 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
 	int bad = handle_check("ibv_dealloc_pd", ibv->handle, pd_of(ibv)->shown);
 
 	if (!bad && atomic_load(&pd_of(ibv)->users))
-		bad = EBUSY; /* parent domains, or a parent domain's objects */
+		bad = refused(EBUSY, "ibv_dealloc_pd: parent domains, or a parent domain's "
+				     "objects, use the protection domain; they must be ended "
+				     "first");
 	if (bad)
 		return fail_errno(bad);
 	if (pd_of(ibv)->parent_of)
@@ -153,6 +169,9 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
 		pd_end_later(pd_of(ibv));
 		return 0;
 	}
+	if (err == -EBUSY)
+		log_warn_few("ibv_dealloc_pd: objects (regions, queue pairs, address handles, ...) "
+			     "use the protection domain; they must be ended first");
 	if (err)
 		return fail_errno(-err);
 	context_count(ibv->context, -1);

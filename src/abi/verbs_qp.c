@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "abi/verbs_abi.h"
+#include "base/refused.h"
 #include "hca/mem/pd.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
@@ -174,7 +175,10 @@ static struct ibv_srq *create_srq_xrc(struct ibv_context *context,
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) || !attr->xrcd ||
 	    attr->xrcd->context != context || !(attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) ||
 	    !attr->cq || attr->cq->context != context)
-		return fail_null(EINVAL);
+		return fail_null(refused(EINVAL,
+					 "%s: an XRC SRQ needs xrcd and cq, of this "
+					 "context, in comp_mask as well",
+					 call));
 	if (handle_check(call, attr->pd->handle, pd_of(attr->pd)->shown) ||
 	    handle_check(call, attr->cq->handle, cq_of(attr->cq)->handle))
 		return fail_null(ENOENT);
@@ -189,7 +193,8 @@ static struct ibv_srq *create_srq_xrc(struct ibv_context *context,
 int verbs_get_srq_num(struct ibv_srq *srq, uint32_t *number)
 {
 	if (!srq_of(srq)->xrcd)
-		return fail_errno(EOPNOTSUPP);
+		return fail_errno(refused(
+			EOPNOTSUPP, "ibv_get_srq_num: only an XRC domain's SRQ has a number"));
 	*number = srq_of(srq)->number;
 	return 0;
 }
@@ -227,7 +232,10 @@ static struct ibv_srq *create_srq_tm(struct ibv_context *context, struct ibv_srq
 	static const char call[] = "ibv_create_srq_ex";
 
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) || !attr->cq || attr->cq->context != context)
-		return fail_null(EINVAL);
+		return fail_null(refused(EINVAL,
+					 "%s: a tag-matching SRQ needs cq, of this "
+					 "context, in comp_mask as well",
+					 call));
 	if (handle_check(call, attr->pd->handle, pd_of(attr->pd)->shown) ||
 	    handle_check(call, attr->cq->handle, cq_of(attr->cq)->handle))
 		return fail_null(ENOENT);
@@ -238,17 +246,31 @@ static struct ibv_srq *create_srq_tm(struct ibv_context *context, struct ibv_srq
 	return srq;
 }
 
+/* What doesn't depend on the type. 0 or a positive errno. */
+static int check_srq_ex(const struct ibv_context *context, const struct ibv_srq_init_attr_ex *attr,
+			enum ibv_srq_type type)
+{
+	if (attr->comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED)
+		return refused(EINVAL, "ibv_create_srq_ex: comp_mask 0x%x has unknown bits",
+			       attr->comp_mask);
+	if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC && type != IBV_SRQT_TM)
+		return refused(EOPNOTSUPP, "ibv_create_srq_ex: srq_type %d isn't supported",
+			       (int)type);
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
+		return refused(EINVAL, "ibv_create_srq_ex: an SRQ needs a protection domain of "
+				       "this context (pd, and IBV_SRQ_INIT_ATTR_PD in comp_mask)");
+	return 0;
+}
+
 struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
 {
 	enum ibv_srq_type type =
 		attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? attr->srq_type : IBV_SRQT_BASIC;
 
-	if (attr->comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED)
-		return fail_null(EINVAL);
-	if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC && type != IBV_SRQT_TM)
-		return fail_null(EOPNOTSUPP);
-	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
-		return fail_null(EINVAL);
+	int bad = check_srq_ex(context, attr, type);
+
+	if (bad)
+		return fail_null(bad);
 	if (type == IBV_SRQT_XRC)
 		return create_srq_xrc(context, attr);
 	if (type == IBV_SRQT_TM)

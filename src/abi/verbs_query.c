@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "abi/verbs_abi.h"
+#include "base/refused.h"
 #include "hca/fabric/membership.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
@@ -139,7 +140,10 @@ int verbs_query_device_ex(struct ibv_context *context,
 	struct ibv_device_attr_ex full = {0};
 
 	if ((input && input->comp_mask) || attr_size < sizeof(full.orig_attr))
-		return EINVAL;
+		return refused(EINVAL,
+			       "ibv_query_device_ex: comp_mask is 0x%x, and must be 0; there is "
+			       "room for %zu bytes, and %zu are needed",
+			       input ? input->comp_mask : 0, attr_size, sizeof(full.orig_attr));
 	int err = query_device(context, &full.orig_attr);
 
 	if (err)
@@ -284,12 +288,22 @@ static int gid_query_entry(struct ibv_context *context, uint32_t port, uint32_t 
 	return 0;
 }
 
+/* An empty entry (ENODATA) is nothing to say: programs read the table in search of others. */
+static void say_no_gid(const char *call, uint32_t port, int64_t index, int err)
+{
+	if (err == EINVAL)
+		log_warn_few("%s: port %u has no GID of index %lld (gid_tbl_len and phys_port_cnt "
+			     "say how many there are)",
+			     call, port, (long long)index);
+}
+
 EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index,
 			 union ibv_gid *gid)
 {
 	struct ibv_gid_entry entry = {0};
 	int err = index < 0 ? EINVAL : gid_query_entry(context, port_num, index, &entry);
 
+	say_no_gid("ibv_query_gid", port_num, index, err);
 	if (err && err != ENODATA) { /* an empty entry of the table is a GID of zeros */
 		errno = err;
 		return -1;
@@ -304,6 +318,7 @@ EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigne
 	struct ibv_gid_entry entry = {.gid_type = IBV_GID_TYPE_ROCE_V1};
 	int err = gid_query_entry(context, port, index, &entry);
 
+	say_no_gid("ibv_query_gid_type", port, index, err);
 	if (err && err != ENODATA) {
 		errno = err;
 		return -1;
@@ -319,8 +334,11 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uin
 	struct ibv_gid_entry full;
 
 	if (flags)
-		return fail_errno(EOPNOTSUPP);
+		return fail_errno(refused(EOPNOTSUPP,
+					  "ibv_query_gid_ex: flags is 0x%x, and must be 0", flags));
 	int err = gid_query_entry(context, port_num, gid_index, &full);
+
+	say_no_gid("ibv_query_gid_ex", port_num, gid_index, err);
 
 	if (!err)
 		copy_sized(entry, entry_size, &full, sizeof(full));
@@ -341,7 +359,10 @@ static ssize_t gid_table_of(struct ibv_context *context, uint32_t port, char *en
 		if (e == ENODATA)
 			continue;
 		if (!e && n == max)
-			e = EINVAL;
+			e = refused(EINVAL,
+				    "ibv_query_gid_table: max_entries is %zu, and the device has "
+				    "more GIDs",
+				    max);
 		if (!e)
 			copy_sized(entries + n++ * entry_size, entry_size, &full, sizeof(full));
 		err = e;
@@ -355,9 +376,13 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_
 	ssize_t n = 0;
 
 	if (flags)
-		return -EOPNOTSUPP;
+		return refused(-EOPNOTSUPP, "ibv_query_gid_table: flags is 0x%x, and must be 0",
+			       flags);
 	if (!max_entries || !entry_size)
-		return -EINVAL;
+		return refused(-EINVAL,
+			       "ibv_query_gid_table: max_entries is %zu, and must be 1 "
+			       "at least",
+			       max_entries);
 	struct kernel_context *kernel = kernel_context_of(context);
 
 	if (kernel)
@@ -382,7 +407,8 @@ static int pkey_query_node(const struct node *node, uint32_t port, int index, __
 	return 0;
 }
 
-EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
+/* As ibv_query_pkey(), which says why it fails. */
+static int pkey_query(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
 {
 	struct kernel_context *kernel = kernel_context_of(context);
 
@@ -399,13 +425,25 @@ EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int ind
 	return 0;
 }
 
+EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
+{
+	int err = pkey_query(context, port_num, index, pkey);
+
+	if (err && errno == EINVAL)
+		log_warn_few("ibv_query_pkey: port %u has no P_Key of index %d (pkey_tbl_len and "
+			     "phys_port_cnt say how many there are)",
+			     port_num, index);
+	return err;
+}
+
 EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
 {
 	__be16 entry;
 
-	for (int i = 0; ibv_query_pkey(context, port_num, i, &entry) == 0; i++)
+	for (int i = 0; pkey_query(context, port_num, i, &entry) == 0; i++)
 		if (entry == pkey)
 			return i;
+	log_warn_few("ibv_get_pkey_index: port %u has no P_Key 0x%x", port_num, be16toh(pkey));
 	errno = EINVAL;
 	return -1;
 }

@@ -27,6 +27,7 @@
 #include "abi/verbs_abi.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/refused.h"
 #include "base/sys.h"
 #include "hca/mem/foreign.h"
 #include "hca/mem/mr.h"
@@ -125,7 +126,11 @@ EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 		err = errno;
 	}
 	ibv_free_device_list(list);
-	return ibv ? ibv : fail_null(err);
+	return ibv ? ibv
+		   : fail_null(refused(err,
+				       "ibv_import_device: the context of device %s can't be "
+				       "shared: %s",
+				       node, strerror(err)));
 }
 
 /* ------------------------------------------------------------------ protection domains */
@@ -180,7 +185,10 @@ EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *ibv, uint32_t handle)
 	books_leave(context->hca);
 	if (err) {
 		free(pd);
-		return fail_null(-err);
+		return fail_null(refused(-err,
+					 "ibv_import_pd: the context has no protection domain with "
+					 "the handle %u: %s",
+					 handle, strerror(-err)));
 	}
 	context_count(ibv, 1);
 	return &pd->ibv;
@@ -361,7 +369,10 @@ EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 	int err = daemon_query_mr(conn_of(pd->context), handle, &resp);
 
 	if (err && err != -EOPNOTSUPP)
-		return fail_null(-err);
+		return fail_null(refused(-err,
+					 "ibv_import_mr: the context has no region with the handle "
+					 "%u: %s",
+					 handle, strerror(-err)));
 	struct mr *mr = calloc(1, sizeof(*mr));
 
 	if (!mr)

@@ -15,6 +15,7 @@
 #include "base/export.h"
 #include "base/list.h"
 #include "base/mutex.h"
+#include "base/refused.h"
 
 #define SAME_PLACE(field)                                                \
 	_Static_assert(offsetof(struct ibv_xrc_rcv_init_attr, field) ==  \
@@ -79,7 +80,7 @@ EXPORT int ibv_close_xrc_domain(struct ibv_xrc_domain *d)
 	struct domain *domain = d ? domain_of(d) : NULL;
 
 	if (!domain)
-		return fail_errno(EINVAL);
+		return fail_errno(refused(EINVAL, "ibv_close_xrc_domain: the domain is NULL"));
 	int err = ibv_close_xrcd(domain->xrcd); /* EBUSY: handles use it, too */
 
 	if (err)
@@ -94,7 +95,9 @@ EXPORT struct ibv_srq *ibv_create_xrc_srq(struct ibv_pd *pd, struct ibv_xrc_doma
 					  struct ibv_srq_init_attr *srq_init_attr)
 {
 	if (!pd || !xrc_domain || !xrc_cq || !srq_init_attr || xrc_domain->context != pd->context)
-		return fail_null(EINVAL);
+		return fail_null(refused(EINVAL, "ibv_create_xrc_srq: an XRC SRQ needs a "
+						 "protection domain, an XRC domain of the same "
+						 "context, a CQ and attributes"));
 	struct ibv_srq_init_attr_ex attr = {
 		.srq_context = srq_init_attr->srq_context,
 		.attr = srq_init_attr->attr,
@@ -159,7 +162,9 @@ static struct ibv_qp *rcv_qp_open(struct domain *domain, uint32_t qpn)
 EXPORT int ibv_create_xrc_rcv_qp(struct ibv_xrc_rcv_init_attr *init_attr, uint32_t *xrc_rcv_qpn)
 {
 	if (!init_attr || !init_attr->xrc_domain || !xrc_rcv_qpn)
-		return fail_errno(EINVAL);
+		return fail_errno(refused(EINVAL, "ibv_create_xrc_rcv_qp: an XRC domain "
+						  "(xrc_domain) and a place for the number are "
+						  "needed"));
 	struct domain *domain = domain_of(init_attr->xrc_domain);
 	struct ibv_qp_init_attr_ex attr = {
 		.qp_type = IBV_QPT_XRC_RECV,
@@ -199,7 +204,8 @@ EXPORT int ibv_modify_xrc_rcv_qp(struct ibv_xrc_domain *xrc_domain, uint32_t xrc
 				 struct ibv_qp_attr *attr, int attr_mask)
 {
 	if (!xrc_domain || !attr)
-		return fail_errno(EINVAL);
+		return fail_errno(refused(EINVAL, "ibv_modify_xrc_rcv_qp: an XRC domain and "
+						  "attributes are needed"));
 	return with_rcv_qp(domain_of(xrc_domain), xrc_qp_num, attr, attr_mask, NULL);
 }
 
@@ -210,7 +216,8 @@ EXPORT int ibv_query_xrc_rcv_qp(struct ibv_xrc_domain *xrc_domain, uint32_t xrc_
 	struct ibv_qp_init_attr init = {0};
 
 	if (!xrc_domain || !attr || !init_attr)
-		return fail_errno(EINVAL);
+		return fail_errno(refused(EINVAL, "ibv_query_xrc_rcv_qp: an XRC domain and places "
+						  "for both attributes are needed"));
 	int err = with_rcv_qp(domain_of(xrc_domain), xrc_qp_num, attr, attr_mask, &init);
 
 	if (!err)
@@ -228,7 +235,7 @@ EXPORT int ibv_reg_xrc_rcv_qp(struct ibv_xrc_domain *xrc_domain, uint32_t xrc_qp
 	int err = 0;
 
 	if (!domain)
-		return fail_errno(EINVAL);
+		return fail_errno(refused(EINVAL, "ibv_reg_xrc_rcv_qp: the domain is NULL"));
 	mutex_take(&domain->lock);
 	if (!registration_of(domain, xrc_qp_num))
 		err = registration_add(domain, rcv_qp_open(domain, xrc_qp_num));
@@ -241,7 +248,7 @@ EXPORT int ibv_unreg_xrc_rcv_qp(struct ibv_xrc_domain *xrc_domain, uint32_t xrc_
 	struct domain *domain = xrc_domain ? domain_of(xrc_domain) : NULL;
 
 	if (!domain)
-		return fail_errno(EINVAL);
+		return fail_errno(refused(EINVAL, "ibv_unreg_xrc_rcv_qp: the domain is NULL"));
 	mutex_take(&domain->lock);
 	struct registration *r = registration_of(domain, xrc_qp_num);
 
@@ -249,7 +256,10 @@ EXPORT int ibv_unreg_xrc_rcv_qp(struct ibv_xrc_domain *xrc_domain, uint32_t xrc_
 		list_del(&r->node);
 	mutex_give(&domain->lock);
 	if (!r)
-		return fail_errno(EINVAL);
+		return fail_errno(refused(EINVAL,
+					  "ibv_unreg_xrc_rcv_qp: this process isn't registered "
+					  "with receive queue pair 0x%x in this domain",
+					  xrc_qp_num));
 	int err = ibv_destroy_qp(r->qp); /* waits for events, so without the lock */
 
 	if (err) {

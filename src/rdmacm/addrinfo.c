@@ -5,6 +5,7 @@
  * hints contain. With RAI_FAMILY and AF_IB a name is a GID in the text form of an IPv6 address, as
  * upstream has it with RAI_NUMERICHOST.
  */
+#include "base/refused.h"
 #include "rdmacm/rdmacm.h"
 
 #include <endian.h>
@@ -49,9 +50,13 @@ static int choose_service(struct rdma_addrinfo *info, const struct rdma_addrinfo
 	if (!type)
 		type = (int)id_default_type((enum rdma_port_space)space);
 	if ((space == RDMA_PS_UDP || space == RDMA_PS_IPOIB) && type != IBV_QPT_UD)
-		return EAI_SOCKTYPE;
+		return refused(EAI_SOCKTYPE,
+			       "rdma_getaddrinfo: ai_port_space 0x%x is for "
+			       "IBV_QPT_UD only, and ai_qp_type is %d",
+			       (unsigned int)space, type);
 	if (space == RDMA_PS_TCP && type == IBV_QPT_UD)
-		return EAI_SOCKTYPE;
+		return refused(EAI_SOCKTYPE, "rdma_getaddrinfo: IBV_QPT_UD isn't for RDMA_PS_TCP; "
+					     "ai_port_space must be RDMA_PS_UDP");
 	info->ai_port_space = space;
 	info->ai_qp_type = type;
 	return 0;
@@ -167,7 +172,10 @@ static int addrinfo_look_up(const char *node, const char *service,
 	struct rdma_addrinfo **tail = res;
 
 	if (wish.ai_family != AF_UNSPEC && wish.ai_family != AF_INET && wish.ai_family != AF_INET6)
-		return EAI_FAMILY;
+		return refused(EAI_FAMILY,
+			       "rdma_getaddrinfo: ai_family %d is none of AF_INET, "
+			       "AF_INET6 and AF_IB",
+			       wish.ai_family);
 	int err = getaddrinfo(node, service, &wish, &found);
 
 	if (err)
@@ -198,9 +206,11 @@ EXPORT int rdma_getaddrinfo(const char *node, const char *service,
 	int err;
 
 	if (!node && !service && !hints)
-		return cm_result(-EINVAL);
+		return cm_result(refused(-EINVAL, "rdma_getaddrinfo: a node, a service or hints "
+						  "are needed"));
 	if (hints && hints->ai_flags & ~FLAGS)
-		return EAI_BADFLAGS;
+		return refused(EAI_BADFLAGS, "rdma_getaddrinfo: ai_flags 0x%x has unknown bits",
+			       (unsigned int)hints->ai_flags);
 	err = node || service ? addrinfo_look_up(node, service, hints, &found)
 			      : from_hints(hints, &found);
 	if (!err && !found)

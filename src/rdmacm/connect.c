@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/refused.h"
 
 /* Reasons of a REJ that a program may give. */
 enum { REJECT_CONSUMER = 28, REJECT_VENDOR_OPTION = 35 };
@@ -206,7 +207,11 @@ int connect_finish(struct id *id)
 
 EXPORT int rdma_establish(struct rdma_cm_id *id)
 {
-	return cm_result(id->qp ? -EINVAL : request_confirm(id_of(id)));
+	if (id->qp)
+		return cm_result(refused(-EINVAL, "rdma_establish: the identifier has a queue pair "
+						  "(rdma_create_qp), which rdma_cm brings to RTS "
+						  "itself"));
+	return cm_result(request_confirm(id_of(id)));
 }
 
 /* ------------------------------------------------------------------ the passive side */

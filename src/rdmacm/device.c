@@ -7,11 +7,14 @@
  * Owns the list of open devices, its lock, and their default protection domains.
  */
 #include "base/fork.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "rdmacm/rdmacm.h"
 
+#include <endian.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct mutex devices_lock = MUTEX_INITIALIZER(RANK_RDMACM_DEVICES);
 static struct device *devices GUARDED_BY(devices_lock); /* devices are added, and never end */
@@ -92,6 +95,10 @@ static struct device *find_locked(__be64 guid) REQUIRES(devices_lock)
 	for (int i = 0; i < count && !found; i++)
 		if (ibv_get_device_guid(list[i]) == guid)
 			found = open_locked(list[i], guid);
+	if (!found)
+		log_warn_few("rdma_cm: the device with the GUID 0x%016llx, which the address is "
+			     "of, can't be opened: %s",
+			     (unsigned long long)be64toh(guid), strerror(errno));
 	ibv_free_device_list(list);
 	return found;
 }

@@ -6,6 +6,7 @@
  *
  * The id owns everything that is kept here.
  */
+#include "base/refused.h"
 #include "rdmacm/rdmacm.h"
 
 #include <rdma/rdma_verbs.h>
@@ -101,7 +102,10 @@ static int ep_take_request(struct id *listener, struct event *event)
 	if (event->pub.status)
 		return -abs(event->pub.status);
 	if (event->pub.event != RDMA_CM_EVENT_CONNECT_REQUEST)
-		return -EINVAL;
+		return refused(-EINVAL,
+			       "rdma_get_request: the listener's next event is %s, not a "
+			       "connection request",
+			       rdma_event_str(event->pub.event));
 	struct id *id = id_of(event->pub.id);
 	int err = id_migrate(id, NULL);
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/refused.h"
 
 size_t addr_size(const struct sockaddr *addr)
 {
@@ -322,6 +323,11 @@ int id_learn_path(struct id *id, const struct proto_cm_event *event)
 
 /* ------------------------------------------------------------------ addresses and routes */
 
+/* Of the call that is named. */
+#define ADDRESS_FAMILY                                                             \
+	"%s: the address is NULL, or its family is none of AF_INET, AF_INET6 and " \
+	"AF_IB"
+
 static const char *address_refusal(int err)
 {
 	switch (err) {
@@ -363,7 +369,8 @@ EXPORT int rdma_bind_addr(struct rdma_cm_id *pub, struct sockaddr *addr)
 	struct rdma_ucm_bind body = {.id = id->handle, .addr_size = (uint16_t)addr_size(addr)};
 
 	if (!body.addr_size)
-		return cm_result(addr ? -EAFNOSUPPORT : -EINVAL);
+		return cm_result(
+			refused(addr ? -EAFNOSUPPORT : -EINVAL, ADDRESS_FAMILY, "rdma_bind_addr"));
 	memcpy(&body.addr, addr, body.addr_size);
 	int err =
 		cm_call(id->generation, RDMA_USER_CM_CMD_BIND, &body, sizeof(body), NULL, 0, NULL);
@@ -385,7 +392,8 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *pub, struct sockaddr *src_addr,
 	};
 
 	if (!body.dst_size || (src_addr && !body.src_size))
-		return cm_result(dst_addr ? -EAFNOSUPPORT : -EINVAL);
+		return cm_result(refused(dst_addr ? -EAFNOSUPPORT : -EINVAL, ADDRESS_FAMILY,
+					 "rdma_resolve_addr"));
 	if (src_addr)
 		memcpy(&body.src_addr, src_addr, body.src_size);
 	memcpy(&body.dst_addr, dst_addr, body.dst_size);
@@ -400,7 +408,9 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *pub, struct sockaddr *src_addr,
 
 	if (err) {
 		pub->route.addr.dst_storage = before;
-		return cm_result(err);
+		return cm_result(refused(err, "rdma_resolve_addr: %s",
+					 err == -EINVAL ? "the address was resolved already"
+							: strerror(-err)));
 	}
 	return cm_result(id_complete(id));
 }
@@ -414,6 +424,11 @@ EXPORT int rdma_resolve_route(struct rdma_cm_id *pub, int timeout_ms)
 	int err = cm_call(id->generation, RDMA_USER_CM_CMD_RESOLVE_ROUTE, &body, sizeof(body), NULL,
 			  0, NULL);
 
+	if (err)
+		log_warn_few("rdma_resolve_route: %s",
+			     err == -EINVAL ? "an address must be resolved first, and the route "
+					      "only once"
+					    : strerror(-err));
 	return cm_result(err ? err : id_complete(id));
 }
 
@@ -424,6 +439,10 @@ EXPORT int rdma_listen(struct rdma_cm_id *pub, int backlog)
 	int err = cm_call(id->generation, RDMA_USER_CM_CMD_LISTEN, &body, sizeof(body), NULL, 0,
 			  NULL);
 
+	if (err)
+		log_warn_few("rdma_listen: %s",
+			     err == -EINVAL ? "the identifier listens already, or is connected"
+					    : address_refusal(err));
 	/* The daemon may have chosen the port in this call. */
 	return cm_result(err ? err : id_learn_addr(id, NULL));
 }
@@ -470,14 +489,22 @@ EXPORT int rdma_set_option(struct rdma_cm_id *pub, int level, int optname, void 
 			   .optlen = (uint32_t)optlen}};
 
 	if (optlen > sizeof(body.value))
-		return cm_result(-EINVAL);
+		return cm_result(refused(-EINVAL,
+					 "rdma_set_option: an option has %zu bytes at most",
+					 sizeof(body.value)));
 	if (optlen && !optval)
-		return cm_result(-EFAULT);
+		return cm_result(refused(-EFAULT, "rdma_set_option: optval is NULL"));
 	if (optlen)
 		memcpy(body.value, optval, optlen);
 	id->known = 0; /* the option may change the QP's attributes */
-	return cm_result(cm_call(id->generation, RDMA_USER_CM_CMD_SET_OPTION, &body,
-				 sizeof(body.head) + optlen, NULL, 0, NULL));
+	int err = cm_call(id->generation, RDMA_USER_CM_CMD_SET_OPTION, &body,
+			  sizeof(body.head) + optlen, NULL, 0, NULL);
+
+	if (err)
+		log_warn_few("rdma_set_option: option %d of level %d can't be set to these %zu "
+			     "bytes in the identifier's state: %s",
+			     optname, level, optlen, strerror(-err));
+	return cm_result(err);
 }
 
 int id_migrate(struct id *id, struct channel *channel)
@@ -512,7 +539,8 @@ EXPORT int rdma_migrate_id(struct rdma_cm_id *pub, struct rdma_event_channel *ch
 	struct id *id = id_of(pub);
 
 	if (id->sync && !channel)
-		return cm_result(-EINVAL);
+		return cm_result(refused(-EINVAL, "rdma_migrate_id: the identifier has no channel "
+						  "of the program's to leave"));
 	id_forget_event(id);
 	return cm_result(id_migrate(id, channel ? event_channel_of(channel) : NULL));
 }

@@ -14,6 +14,7 @@
 
 #include "base/fork.h"
 #include "base/mutex.h"
+#include "base/refused.h"
 
 struct mutex joins_lock = MUTEX_INITIALIZER(RANK_RDMACM_JOINS);
 
@@ -157,7 +158,9 @@ static int leave_at_daemon(struct join *join)
 static int do_join(struct id *id, const struct sockaddr *addr, uint32_t flags, void *context)
 {
 	if (!addr_size(addr))
-		return addr ? -EAFNOSUPPORT : -EINVAL;
+		return refused(addr ? -EAFNOSUPPORT : -EINVAL,
+			       "rdma_join_multicast: the address is NULL, or its family is none of "
+			       "AF_INET, AF_INET6 and AF_IB");
 	struct join *join = calloc(1, sizeof(*join));
 
 	if (!join)

@@ -14,6 +14,7 @@
 
 #include "abi/marshall.h"
 #include "base/fork.h"
+#include "base/refused.h"
 
 /* ------------------------------------------------------------------ who uses a QP */
 
@@ -294,7 +295,8 @@ static int create_cqs(struct id *id, struct ibv_qp_init_attr_ex *attr)
 		return 0; /* it has no queue; the SRQ brings the CQ */
 	if ((pub->recv_cq && attr->recv_cq && pub->recv_cq != attr->recv_cq) ||
 	    (pub->send_cq && attr->send_cq && pub->send_cq != attr->send_cq))
-		return -EINVAL;
+		return refused(-EINVAL, "rdma_create_qp: the identifier has CQs already (those of "
+					"its SRQ); pass them, or none");
 	if (!attr->recv_cq && pub->recv_cq)
 		attr->recv_cq = pub->recv_cq;
 	if (!attr->recv_cq && attr->qp_type != IBV_QPT_XRC_SEND) {
@@ -316,9 +318,13 @@ static int create_cqs(struct id *id, struct ibv_qp_init_attr_ex *attr)
 static int choose_pd(struct id *id, struct ibv_pd *wanted, struct ibv_pd **pd)
 {
 	if (!id->pub.verbs)
-		return -EINVAL;
+		return refused(-EINVAL, "rdma_create_qp, rdma_create_srq: the identifier has no "
+					"device before an address is resolved or bound");
 	*pd = wanted ? wanted : id->pub.pd;
-	return (*pd)->context == id->pub.verbs ? 0 : -EINVAL;
+	return (*pd)->context == id->pub.verbs
+		       ? 0
+		       : refused(-EINVAL, "rdma_create_qp, rdma_create_srq: the protection domain "
+					  "is of another context than the identifier (id->verbs)");
 }
 
 /* An XRC target is in the program's domain, or in the device's default one. */
@@ -340,7 +346,9 @@ static int create_qp(struct id *id, struct ibv_qp_init_attr_ex *attr)
 	if (err)
 		return err;
 	if (id->pub.qp || attr->qp_type != id->pub.qp_type)
-		return -EINVAL;
+		return refused(-EINVAL, "rdma_create_qp: qp_type is %d, and the identifier's %d%s",
+			       (int)attr->qp_type, (int)id->pub.qp_type,
+			       id->pub.qp ? "; it has a queue pair already" : "");
 	attr->comp_mask |= IBV_QP_INIT_ATTR_PD;
 	attr->pd = pd;
 	err = choose_domain(id, attr);
@@ -427,7 +435,9 @@ static int create_srq(struct id *id, struct ibv_srq_init_attr_ex *attr)
 	if (err)
 		return err;
 	if (id->pub.srq || !(attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE))
-		return -EINVAL;
+		return refused(-EINVAL, "rdma_create_srq: %s",
+			       id->pub.srq ? "the identifier has an SRQ already"
+					   : "comp_mask needs IBV_SRQ_INIT_ATTR_TYPE");
 	attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
 	attr->pd = pd;
 	if (extended && !(attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD && attr->xrcd)) {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/mutex.h"
+#include "base/refused.h"
 #include "hca/engine/engine.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
@@ -54,7 +55,8 @@ int channel_destroy(struct ibv_comp_channel *ibv)
 
 	pthread_mutex_unlock(&ibv->context->mutex);
 	if (busy)
-		return EBUSY;
+		return refused(EBUSY, "ibv_destroy_comp_channel: CQs use the channel, and must be "
+				      "destroyed first");
 	struct context *context = context_of(ibv->context);
 
 	books_enter(context->hca);

@@ -21,6 +21,7 @@
 #include "base/cpu.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/refused.h"
 #include "base/sys.h"
 #include "hca/engine/engine.h"
 #include "hca/mem/pd.h"
@@ -314,13 +315,32 @@ static struct ibv_pd *domain_named(const struct ibv_cq_init_attr_ex *attr)
 	return attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD ? attr->parent_domain : NULL;
 }
 
+/* The bits that the attributes may have. 0 or a positive errno. */
+static int check_flags(const struct ibv_cq_init_attr_ex *attr)
+{
+	if (attr->wc_flags & ~(uint64_t)CQ_WC_FLAGS)
+		return refused(EOPNOTSUPP,
+			       "ibv_create_cq_ex: wc_flags is 0x%llx, and may have the "
+			       "bits 0x%llx only",
+			       (unsigned long long)attr->wc_flags, (unsigned long long)CQ_WC_FLAGS);
+	if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
+		return refused(EINVAL, "ibv_create_cq_ex: comp_mask 0x%x has unknown bits",
+			       attr->comp_mask);
+	if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) && (attr->flags & ~(uint32_t)CQ_FLAGS))
+		return refused(EOPNOTSUPP,
+			       "ibv_create_cq_ex: flags is 0x%x, and may have the bits "
+			       "0x%x only",
+			       attr->flags, (unsigned int)CQ_FLAGS);
+	return 0;
+}
+
 /* Checks the attributes: 0 or a positive errno. */
 static int check_attributes(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
 {
-	if (attr->wc_flags & ~(uint64_t)CQ_WC_FLAGS)
-		return EOPNOTSUPP;
-	if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
-		return EINVAL;
+	int err = check_flags(attr);
+
+	if (err)
+		return err;
 	if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) &&
 	    (!attr->parent_domain || attr->parent_domain->context != context ||
 	     !pd_of(attr->parent_domain)->parent_of)) {
@@ -328,8 +348,6 @@ static int check_attributes(struct ibv_context *context, const struct ibv_cq_ini
 			 "domains");
 		return EINVAL;
 	}
-	if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) && (attr->flags & ~(uint32_t)CQ_FLAGS))
-		return EOPNOTSUPP;
 	if (!attr->cqe || attr->cqe > LIMIT_CQE) {
 		log_warn("a CQ of %u entries can't be made: 1 to %u can", attr->cqe, LIMIT_CQE);
 		return EINVAL;
@@ -546,12 +564,16 @@ int cq_resize(struct ibv_cq *ibv, int cqe)
 	struct daemon_conn *conn = &cq->context->conn;
 
 	if (cqe < 1 || (uint32_t)cqe > LIMIT_CQE)
-		return EINVAL;
+		return refused(EINVAL, "ibv_resize_cq: cqe is %d, which must be 1 to %u", cqe,
+			       LIMIT_CQE);
 	struct queue_memory ring;
 	uint32_t depth = depth_for(cqe);
 
 	if (holds_more_than(cq, depth))
-		return EINVAL;
+		return refused(EINVAL,
+			       "ibv_resize_cq: the CQ holds more completions than %u, which "
+			       "must be polled first",
+			       depth);
 	if (ring_make(&ring, cq->domain, depth))
 		return ENOMEM;
 	pthread_mutex_lock(&ibv->mutex); /* one resize at a time */
@@ -562,8 +584,12 @@ int cq_resize(struct ibv_cq *ibv, int cqe)
 		uint32_t old = cq_depth(cq);
 
 		err = swap_ring(cq, &ring, depth);
-		if (err) /* completions came meanwhile, and don't fit */
+		if (err) { /* completions came meanwhile, and don't fit */
 			daemon_resize_cq(conn, cq->handle, old);
+			log_warn_few("ibv_resize_cq: more than %u completions came meanwhile, "
+				     "and must be polled first",
+				     depth);
+		}
 	}
 	books_leave(cq->context->hca);
 	pthread_mutex_unlock(&ibv->mutex);
@@ -606,8 +632,13 @@ int cq_destroy(struct ibv_cq *ibv)
 	struct cq *cq = cq_of(ibv);
 	struct hca *hca = cq->context->hca;
 
-	if (atomic_load(&cq->users))
-		return EBUSY;
+	const uint32_t users = atomic_load(&cq->users);
+
+	if (users)
+		return refused(EBUSY,
+			       "ibv_destroy_cq: queue pairs, work queues or SRQs use the CQ "
+			       "(%u times), and must be destroyed first",
+			       users);
 	books_enter(hca);
 	if (cq->registered)
 		daemon_destroy_cq(&cq->context->conn, cq->handle);

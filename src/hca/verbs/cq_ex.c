@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/cpu.h"
+#include "base/refused.h"
 #include "hca/engine/engine.h"
 #include "hca/process/context.h"
 #include "hca/verbs/completion.h"
@@ -36,7 +37,8 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr) NO_TH
 	struct cq_object *o = object_of(ex);
 
 	if (unlikely(attr && attr->comp_mask))
-		return EINVAL;
+		return refused(EINVAL, "ibv_start_poll: comp_mask is 0x%x, and must be 0",
+			       attr->comp_mask);
 	if (!o->cq.single_threaded)
 		lock_take(&o->turn);
 	int err = cq_ex_advance(o);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/refused.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
@@ -160,7 +161,12 @@ struct ibv_counters *flow_counters_create(struct ibv_context *context,
 	struct flow_counters *counters = attr->comp_mask ? NULL : calloc(1, sizeof(*counters));
 
 	if (!counters) {
-		errno = attr->comp_mask ? EINVAL : ENOMEM;
+		errno = !attr->comp_mask
+				? ENOMEM
+				: refused(EINVAL,
+					  "ibv_create_counters: comp_mask is 0x%x, and must "
+					  "be 0",
+					  attr->comp_mask);
 		return NULL;
 	}
 	lock_init(&counters->lock, RANK_COUNTERS);
@@ -181,7 +187,8 @@ int flow_counters_destroy(struct ibv_counters *ibv)
 		free(container_of(node, struct flow_counters_point, node));
 	lock_give(&counters->lock);
 	if (busy)
-		return EBUSY;
+		return refused(EBUSY, "ibv_destroy_counters: flow rules use the counters, and must "
+				      "be destroyed first");
 	free(counters);
 	return 0;
 }
@@ -192,7 +199,10 @@ int flow_counters_attach(struct ibv_counters *ibv, const struct ibv_counter_atta
 	struct flow_counters *counters = flow_counters_of(ibv);
 
 	if (attr->comp_mask)
-		return EINVAL;
+		return refused(EINVAL,
+			       "ibv_attach_counters_point_flow: comp_mask is 0x%x, and "
+			       "must be 0",
+			       attr->comp_mask);
 	if (flow) {
 		log_warn(
 			"ibv_attach_counters_point_flow: counters aren't attached to a flow that "
@@ -200,7 +210,10 @@ int flow_counters_attach(struct ibv_counters *ibv, const struct ibv_counter_atta
 		return EOPNOTSUPP;
 	}
 	if (attr->counter_desc > IBV_COUNTER_BYTES)
-		return EOPNOTSUPP;
+		return refused(EOPNOTSUPP,
+			       "ibv_attach_counters_point_flow: there is no counter %d; "
+			       "packets and bytes are counted",
+			       (int)attr->counter_desc);
 	struct flow_counters_point *point = calloc(1, sizeof(*point));
 
 	if (!point)
@@ -215,8 +228,12 @@ int flow_counters_attach(struct ibv_counters *ibv, const struct ibv_counter_atta
 		counters->point_count++;
 	}
 	lock_give(&counters->lock);
-	if (err)
+	if (err) {
+		log_warn_few("ibv_attach_counters_point_flow: %s",
+			     err == EBUSY ? "flow rules use the counters, which no longer change"
+					  : "the counters have all the points that they can have");
 		free(point);
+	}
 	return err;
 }
 
@@ -225,7 +242,10 @@ int flow_counters_read(struct ibv_counters *ibv, uint64_t *values, uint32_t coun
 	struct flow_counters *counters = flow_counters_of(ibv);
 
 	if (flags & ~(uint32_t)IBV_READ_COUNTERS_ATTR_PREFER_CACHED)
-		return EINVAL;
+		return refused(EINVAL,
+			       "ibv_read_counters: flags is 0x%x, and may have "
+			       "IBV_READ_COUNTERS_ATTR_PREFER_CACHED only",
+			       flags);
 	memset(values, 0, count * sizeof(values[0]));
 	lock_take(&counters->lock);
 	list_for_each(node, &counters->points) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/refused.h"
 #include "fabric/port_info.h"
 #include "hca/engine/engine.h"
 #include "hca/fabric/membership.h"
@@ -24,12 +25,20 @@ int migrate_check(const struct qp *qp, const struct ibv_qp_attr *attr, int mask)
 		return 0;
 	if ((mask & IBV_QP_PATH_MIG_STATE) && attr->path_mig_state != IBV_MIG_MIGRATED &&
 	    attr->path_mig_state != IBV_MIG_REARM)
-		return EINVAL; /* the device decides when it is ARMED */
+		return refused(EINVAL,
+			       "ibv_modify_qp: path_mig_state is %d; a program asks for "
+			       "IBV_MIG_MIGRATED or IBV_MIG_REARM, and the device decides "
+			       "when the path is ARMED",
+			       (int)attr->path_mig_state);
 	if (!(mask & IBV_QP_ALT_PATH))
 		return 0;
 	ah.port_num = attr->alt_port_num;
 	if (attr->alt_pkey_index >= FABRIC_PKEYS || attr->alt_timeout > 31)
-		return EINVAL;
+		return refused(EINVAL,
+			       "ibv_modify_qp: alt_pkey_index is %u, and %u at most; "
+			       "alt_timeout is %u, and 31 at most",
+			       attr->alt_pkey_index, (unsigned int)FABRIC_PKEYS - 1,
+			       attr->alt_timeout);
 	return route_find_on_fabric(membership, &ah, &route);
 }
 
@@ -47,7 +56,10 @@ int migrate_check_state(const struct qp *qp, const struct ibv_qp_attr *attr, int
 		return has_path ? 0 : EINVAL;
 	}
 	*goes = from == IBV_MIG_ARMED;
-	return from == IBV_MIG_REARM ? EINVAL : 0;
+	return from != IBV_MIG_REARM
+		       ? 0
+		       : refused(EINVAL, "ibv_modify_qp: the alternate path is still being armed "
+					 "(IBV_MIG_REARM), and can't be migrated to yet");
 }
 
 void migrate_go(struct qp *qp)

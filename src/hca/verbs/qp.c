@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/refused.h"
 #include "base/sys.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/xrc_target.h"
@@ -795,7 +796,7 @@ static int modify_locked(struct qp *qp, const struct ibv_qp_attr *attr, int mask
 		return EINVAL;
 	}
 	if ((unsigned int)to > IBV_QPS_ERR)
-		return EINVAL;
+		return refused(EINVAL, "ibv_modify_qp: there is no state %d", (int)to);
 	bool migrates;
 	int err = qp_state_check(qp->type, from, to, mask);
 
@@ -863,9 +864,10 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		return EOPNOTSUPP;
 	}
 	if (mask & ~known)
-		return EINVAL;
+		return refused(EINVAL, "ibv_modify_qp: attr_mask 0x%x has unknown bits",
+			       (unsigned int)mask);
 	if (context_removed(qp->context))
-		return EIO;
+		return refused(EIO, "ibv_modify_qp: the device has been removed");
 	mask = qp_state_mask(qp->type, mask);
 	if (qp->target)
 		return target_modify(qp, attr, mask);
@@ -906,10 +908,15 @@ int qp_limit_rate(struct ibv_qp *ibv, const struct ibv_qp_rate_limit_attr *limit
 	struct qp *qp = qp_of(ibv);
 
 	if (limit->comp_mask)
-		return EINVAL;
+		return refused(EINVAL, "ibv_modify_qp_rate_limit: comp_mask is 0x%x, and must be 0",
+			       limit->comp_mask);
 	lock_take(&qp->lock);
 	bool may = qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_SQD;
-	int err = may ? pace_set(qp, limit->rate_limit, limit->max_burst_sz) : EINVAL;
+	int err = may ? pace_set(qp, limit->rate_limit, limit->max_burst_sz)
+		      : refused(EINVAL,
+				"ibv_modify_qp_rate_limit: the QP is in %s; a rate is for "
+				"RTR, RTS and SQD",
+				qp_state_name(qp->state));
 
 	if (!err) {
 		qp->attr.rate_limit = limit->rate_limit;
@@ -970,7 +977,10 @@ int qp_destroy(struct ibv_qp *ibv)
 	struct connection old = connection_of(qp);
 
 	if (!list_empty(&qp->groups) || !list_empty(&qp->flows))
-		return EBUSY;
+		return refused(EBUSY,
+			       "ibv_destroy_qp: QP 0x%x is in multicast groups (leave them by "
+			       "ibv_detach_mcast) or has flow rules (ibv_destroy_flow)",
+			       ibv->qp_num);
 	old.carrier->linger(qp);
 	old.carrier->take_in(qp);
 	qp_unpublish(qp);

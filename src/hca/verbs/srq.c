@@ -2,6 +2,7 @@
 /* Shared receive queues. srq.lock guards the ring and the limit; hca.engine guards the list of QPs
  * that wait for a receive. */
 #include "hca/verbs/srq.h"
+#include "base/refused.h"
 #include "base/sys.h"
 
 #include <errno.h>
@@ -303,7 +304,10 @@ static int srq_swap(struct srq *srq, struct recv_queue *ring) REQUIRES(srq->lock
 	uint32_t freed = srq_freed(srq);
 
 	if (!places_suffice(srq->rq.head - freed, ring->max_wr, 0))
-		return EINVAL;
+		return refused(EINVAL,
+			       "ibv_modify_srq: the SRQ has more receives posted than "
+			       "max_wr, %u, would have places for",
+			       ring->max_wr);
 	for (uint32_t i = srq->rq.tail; i != srq->rq.head; i++)
 		memcpy(rq_at(ring, i), rq_at(&srq->rq, i), srq->rq.stride);
 	ring->head = srq->rq.head;
@@ -358,7 +362,11 @@ int srq_modify(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
 
 	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) ||
 	    (resizes && (!attr->max_wr || attr->max_wr > LIMIT_SRQ_WR)))
-		return EINVAL;
+		return refused(EINVAL,
+			       "ibv_modify_srq: srq_attr_mask is 0x%x, and may have "
+			       "IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT only; max_wr is %u, and "
+			       "must be 1 to %u",
+			       (unsigned int)mask, resizes ? attr->max_wr : 1, LIMIT_SRQ_WR);
 	if (resizes)
 		err = rq_init(&ring, attr->max_wr, srq_max_sge(srq), ibv->pd, QUEUE_SRQ);
 	if (err)
@@ -407,6 +415,9 @@ int srq_destroy(struct ibv_srq *ibv)
 	if (!err)
 		books_drop(context, &srq->held);
 	books_leave(context->hca);
+	if (err == EBUSY)
+		log_warn_few(
+			"ibv_destroy_srq: queue pairs use the SRQ, and must be destroyed first");
 	if (err)
 		return err;
 	srq_end_places(srq);
@@ -615,7 +626,8 @@ static int execute_op(struct srq *srq, struct ibv_ops_wr *wr) REQUIRES(srq->lock
 	case IBV_WR_TAG_SYNC:
 		break;
 	default:
-		return EINVAL;
+		return refused(EINVAL, "ibv_post_srq_ops: there is no operation %d",
+			       (int)wr->opcode);
 	}
 	if (err == ENOMEM)
 		log_info("ibv_post_srq_ops: the list of tags is full: it has the %u buffers that "
@@ -637,7 +649,8 @@ int srq_post_ops(struct ibv_srq *ibv, struct ibv_ops_wr *wr, struct ibv_ops_wr *
 
 	if (!srq->tags) {
 		*bad = wr;
-		return EINVAL;
+		return refused(EINVAL, "ibv_post_srq_ops: only a tag-matching SRQ (IBV_SRQT_TM) "
+				       "takes such operations");
 	}
 	lock_take(&srq->lock);
 	for (; wr && !err; wr = err ? wr : wr->next)

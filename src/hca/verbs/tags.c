@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The tag list of a tag-matching SRQ. See tags.h. Under srq.lock. */
 #include "hca/verbs/tags.h"
+#include "base/refused.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -67,7 +68,10 @@ int tags_add(struct tags *tags, struct ibv_ops_wr *wr)
 	int n = wr->tm.add.num_sge;
 
 	if (n < 0 || n > LIMIT_TAG_SGE)
-		return EINVAL;
+		return refused(EINVAL,
+			       "ibv_post_srq_ops: a tagged buffer has %d segments, and %d "
+			       "at most",
+			       n, (int)LIMIT_TAG_SGE);
 	struct list *node = list_pop(&tags->unused);
 	uint64_t length = 0;
 
@@ -104,7 +108,8 @@ int tags_remove(struct tags *tags, uint32_t handle)
 	uint32_t index = handle & ((1u << INDEX_BITS) - 1);
 
 	if (index >= tags->max_tags)
-		return EINVAL;
+		return refused(EINVAL, "ibv_post_srq_ops: 0x%x is no tagged buffer's handle",
+			       handle);
 	struct tag *tag = &tags->entries[index];
 
 	if (handle == handle_of(tags, tag) &&
@@ -116,7 +121,9 @@ int tags_remove(struct tags *tags, uint32_t handle)
 	 * part has wrapped. */
 	uint32_t uses = handle >> INDEX_BITS, most = UINT32_MAX >> INDEX_BITS;
 
-	return tag->uses > most || (uses && uses <= tag->uses) ? ENOENT : EINVAL;
+	if (tag->uses > most || (uses && uses <= tag->uses))
+		return ENOENT;
+	return refused(EINVAL, "ibv_post_srq_ops: 0x%x was never a tagged buffer's handle", handle);
 }
 
 void tags_sync(struct tags *tags, uint32_t handled)

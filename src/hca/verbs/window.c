@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "base/refused.h"
 #include "hca/engine/engine.h"
 #include "hca/local/link.h"
 #include "hca/local/local_conn.h"
@@ -219,7 +220,12 @@ int window_fill_bind(struct send_wqe *wqe, struct ibv_mw *ibv, enum ibv_mw_type 
 
 	if (!ibv || ibv->type != type || info->mw_access_flags & ~(unsigned int)BIND_ACCESS ||
 	    (!region && (info->addr || info->length)) || (region && region->null_region))
-		return EINVAL;
+		return refused(EINVAL,
+			       "a bind request needs a window of type %d "
+			       "(IBV_WR_BIND_MW takes type 2, ibv_bind_mw() type 1), "
+			       "access flags within 0x%x (they are 0x%x), and a region, "
+			       "which isn't a null region, unless the length is 0",
+			       (int)type, (unsigned int)BIND_ACCESS, info->mw_access_flags);
 	if (region && region->foreign) {
 		log_warn("a memory window can't be bound to a region of another process");
 		return EOPNOTSUPP;
