@@ -316,7 +316,7 @@ static struct ibv_pd *domain_named(const struct ibv_cq_init_attr_ex *attr)
 }
 
 /* The bits that the attributes may have. 0 or a positive errno. */
-static int check_flags(const struct ibv_cq_init_attr_ex *attr)
+static int check_cq_flags(const struct ibv_cq_init_attr_ex *attr)
 {
 	if (attr->wc_flags & ~(uint64_t)CQ_WC_FLAGS)
 		return refused(EOPNOTSUPP,
@@ -337,7 +337,7 @@ static int check_flags(const struct ibv_cq_init_attr_ex *attr)
 /* Checks the attributes: 0 or a positive errno. */
 static int check_attributes(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
 {
-	int err = check_flags(attr);
+	int err = check_cq_flags(attr);
 
 	if (err)
 		return err;
