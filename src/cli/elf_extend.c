@@ -129,7 +129,7 @@ static const Elf64_Sym *symbols_put(struct extension *extension,
 	return all;
 }
 
-/* A new symbol is hidden: who looks a name up without a node gets what it got before. */
+/* A new symbol is hidden: a look-up of a name without a node finds what it found before. */
 static void versions_put(struct extension *extension, const struct elf_addition *additions,
 			 size_t count)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A release of rdma-core that nobody knows yet. See newer.h.
+ * A release of rdma-core newer than this library. See newer.h.
  *
  * rdma-core changes the node of its private symbols (IBVERBS_PRIVATE_65) when it changes what its
  * driver libraries see. Those, and all programs that are linked with one of them or with

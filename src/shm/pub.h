@@ -212,9 +212,10 @@ struct pub_mr {
  *               acquire load of `life`), and before it fails a request for that. Nothing is written
  *               any more then. A program that has seen the completion has acquired the CQ's head,
  *               and its process's end comes after that, so the peer reads a count above the
- * request. Dies        the owner, at any instruction. Killed between the store and the completion,
- * it has the message in its memory and never reports it, as behind an adapter that has acknowledged
- * it. The peer: at any instruction, it writes nothing here.
+ *               request.
+ *   Dies        the owner, at any instruction: killed between the store and the completion, it has
+ *               the message in its memory and never reports it, as behind an adapter that has
+ *               acknowledged it. The peer, at any instruction: it writes nothing here.
  *
  * In a line of its own kind and not in struct pub_qp, which peers read for each request: the store
  * for each message would take that line from them. The reader completes only requests of its own

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """newer.py VERBENA
 
-A made-up release of rdma-core that nobody knows, with a private node 66, a public node IBVERBS_1.99 and new
+A made-up release of rdma-core, newer than Verbena, with a private node 66, a public node IBVERBS_1.99 and new
 names in both. Programs and a driver library that are linked with it run under `verbena run` as far as they
 need what exists: by a copy of our library that is made once, also by several at the same time.
 """

@@ -27,6 +27,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon_kill.h"
+
 enum { BYTES = 1 << 20, SKIPPED = 77, TRIES = 200, PATIENCE_S = 60, REQUESTS = 50 };
 
 static uint8_t *const target = (uint8_t *)0x7e9000000000; /* the thread sanitizer permits it */
@@ -192,21 +194,6 @@ _Noreturn static void peer(int sock)
 
 /* ------------------------------------------------------------------ the test */
 
-static void kill_daemon(void)
-{
-	char path[512], line[32] = "";
-
-	snprintf(path, sizeof(path), "%s/verbenad.pid", getenv("VERBENA_RUNTIME_DIR"));
-	int fd = open(path, O_RDONLY);
-
-	MUST(fd >= 0 && read(fd, line, sizeof(line) - 1) > 0);
-	close(fd);
-	struct pollfd pidfd = {.fd = (int)syscall(SYS_pidfd_open, atoi(line), 0), .events = POLLIN};
-
-	MUST(pidfd.fd >= 0 && !kill(atoi(line), SIGKILL) && poll(&pidfd, 1, -1) == 1);
-	close(pidfd.fd);
-}
-
 /* Forks a process with this number, connected to this one by a socket. */
 static void fork_as(pid_t number, int sock)
 {
@@ -258,7 +245,7 @@ _Noreturn static void one_case(enum ibv_wr_opcode opcode, uint32_t length, bool 
 		MUST(request(&s, opcode, length) == IBV_WC_SUCCESS);
 		usleep(1000);
 	}
-	kill_daemon();
+	MUST(daemon_kill());
 	if (by_exec) {
 		tell(s.sock, 'e');
 	} else {

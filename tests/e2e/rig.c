@@ -27,6 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon_kill.h"
 #include "rig.h"
 
 const char *const rig_carrier_names[RIG_CARRIERS] = {"self",  "self2", "local",	    "ring",
@@ -150,19 +151,7 @@ void rig_await_stop(pid_t pid)
 
 void rig_kill_daemon(struct rig *rig)
 {
-	char path[512], line[32] = "";
-
-	snprintf(path, sizeof(path), "%s/verbenad.pid", getenv("VERBENA_RUNTIME_DIR"));
-	int fd = open(path, O_RDONLY);
-
-	CHECK(rig, fd >= 0 && read(fd, line, sizeof(line) - 1) > 0);
-	close(fd);
-	struct pollfd pidfd = {.fd = (int)syscall(SYS_pidfd_open, atoi(line), 0), .events = POLLIN};
-
-	CHECK(rig, pidfd.fd >= 0);
-	OK(rig, kill(atoi(line), SIGKILL));
-	CHECK(rig, poll(&pidfd, 1, -1) == 1);
-	close(pidfd.fd);
+	CHECK(rig, daemon_kill());
 }
 
 void rig_fail(const struct rig *rig, const char *file, int line, const char *format, ...)

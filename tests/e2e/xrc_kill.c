@@ -27,6 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon_kill.h"
 #include "xrc_side.h"
 
 enum { BOTH = 200, ALONE = 1000 };
@@ -239,21 +240,6 @@ static void end_maker_under_way(pid_t maker)
 	end_maker(maker);
 }
 
-static void kill_daemon(void)
-{
-	char path[512], line[32] = "";
-
-	snprintf(path, sizeof(path), "%s/verbenad.pid", getenv("VERBENA_RUNTIME_DIR"));
-	int fd = open(path, O_RDONLY);
-
-	MUST(fd >= 0 && read(fd, line, sizeof(line) - 1) > 0);
-	close(fd);
-	struct pollfd pidfd = {.fd = (int)syscall(SYS_pidfd_open, atoi(line), 0), .events = POLLIN};
-
-	MUST(pidfd.fd >= 0 && !kill(atoi(line), SIGKILL) && poll(&pidfd, 1, -1) == 1);
-	close(pidfd.fd);
-}
-
 /* Takes port 4791, at all addresses. */
 static int take_port(void)
 {
@@ -271,7 +257,7 @@ static pid_t start_early(enum role as)
 	pid_t pid = start(as, NULL, true);
 
 	side_await(&page->early);
-	kill_daemon();
+	MUST(daemon_kill());
 	close(port);
 	port = -1;
 	atomic_store(&page->wired, 1);

@@ -26,6 +26,7 @@
 #include <cmocka.h>
 
 #include "client/call.h"
+#include "proto/cm.h"
 #include "shm/pub.h"
 
 enum { PATIENCE = RAW_NAPS };
@@ -284,6 +285,22 @@ int raw_receive(int fd, void *reply, size_t size, int *reply_fd)
 	if (reply_fd)
 		*reply_fd = fds[0];
 	return head.result;
+}
+
+int raw_cm_exchange(int fd, uint32_t command, const void *body, size_t size, size_t in, size_t out,
+		    void *reply, size_t reply_size, int *reply_fd)
+{
+	_Alignas(8) uint8_t packet[2048] = {0};
+	const struct rdma_ucm_cmd_hdr header = {
+		.cmd = command, .in = (uint16_t)in, .out = (uint16_t)out};
+
+	assert_true(sizeof(header) + size <= sizeof(packet));
+	memcpy(packet, &header, sizeof(header));
+	if (size)
+		memcpy(packet + sizeof(header), body, size);
+	int err = raw_send(fd, packet, sizeof(header) + size, NULL, 0);
+
+	return err ? err : raw_receive(fd, reply, reply_size, reply_fd);
 }
 
 int raw_request(int fd, uint32_t command, const void *body, size_t size, const int *fds,

@@ -52,6 +52,11 @@ int raw_send(int fd, const void *packet, size_t size, const int *fds, unsigned i
  * connection. */
 int raw_receive(int fd, void *reply, size_t size, int *reply_fd);
 
+/* Sends the connection manager a command of `size` bytes whose header says `in` and `out`; returns
+ * the result, as raw_receive(). */
+int raw_cm_exchange(int fd, uint32_t command, const void *body, size_t size, size_t in, size_t out,
+		    void *reply, size_t reply_size, int *reply_fd);
+
 /* Sends a well-formed legacy command: header, `body`. Returns the result. */
 int raw_call(int fd, uint32_t command, const void *body, size_t size, void *reply,
 	     size_t reply_size);

@@ -32,26 +32,11 @@ struct client {
 	uint32_t channel;
 };
 
-static int exchange(int fd, uint32_t command, const void *body, size_t size, size_t in, size_t out,
-		    void *reply, size_t reply_size, int *reply_fd)
-{
-	_Alignas(8) uint8_t packet[2048] = {0};
-	const struct rdma_ucm_cmd_hdr header = {
-		.cmd = command, .in = (uint16_t)in, .out = (uint16_t)out};
-
-	assert_true(sizeof(header) + size <= sizeof(packet));
-	memcpy(packet, &header, sizeof(header));
-	if (size)
-		memcpy(packet + sizeof(header), body, size);
-	int err = raw_send(fd, packet, sizeof(header) + size, NULL, 0);
-
-	return err ? err : raw_receive(fd, reply, reply_size, reply_fd);
-}
-
 static int cm(const struct client *c, uint32_t command, const void *body, size_t size, void *reply,
 	      size_t reply_size)
 {
-	return exchange(c->fd, command, body, size, size, reply_size, reply, reply_size, NULL);
+	return raw_cm_exchange(c->fd, command, body, size, size, reply_size, reply, reply_size,
+			       NULL);
 }
 
 #define CM(c, command, body) cm(c, RDMA_USER_CM_CMD_##command, &(body), sizeof(body), NULL, 0)
@@ -62,15 +47,16 @@ static int hello(int fd, uint64_t cookie)
 {
 	const struct proto_cm_hello body = {.abi = PROTO_ABI, .cookie = cookie};
 
-	return exchange(fd, PROTO_CM_HELLO, &body, sizeof(body), sizeof(body), 0, NULL, 0, NULL);
+	return raw_cm_exchange(fd, PROTO_CM_HELLO, &body, sizeof(body), sizeof(body), 0, NULL, 0,
+			       NULL);
 }
 
 static uint32_t new_channel(const struct client *c, int *events)
 {
 	struct proto_cm_create_channel_resp resp;
 
-	assert_int_equal(exchange(c->fd, PROTO_CM_CREATE_CHANNEL, NULL, 0, 0, sizeof(resp), &resp,
-				  sizeof(resp), events),
+	assert_int_equal(raw_cm_exchange(c->fd, PROTO_CM_CREATE_CHANNEL, NULL, 0, 0, sizeof(resp),
+					 &resp, sizeof(resp), events),
 			 0);
 	assert_true(*events >= 0);
 	return resp.channel;
@@ -851,12 +837,12 @@ static void test_migrate(void **state)
 	assert_false(is_readable(c.events, 0));
 	/* A channel that is used stays. */
 	channel.channel = c.channel;
-	assert_int_equal(exchange(c.fd, PROTO_CM_DESTROY_CHANNEL, &channel, sizeof(channel),
-				  sizeof(channel), 0, NULL, 0, NULL),
+	assert_int_equal(raw_cm_exchange(c.fd, PROTO_CM_DESTROY_CHANNEL, &channel, sizeof(channel),
+					 sizeof(channel), 0, NULL, 0, NULL),
 			 -EBUSY);
 	destroy(&c, two);
-	assert_int_equal(exchange(c.fd, PROTO_CM_DESTROY_CHANNEL, &channel, sizeof(channel),
-				  sizeof(channel), 0, NULL, 0, NULL),
+	assert_int_equal(raw_cm_exchange(c.fd, PROTO_CM_DESTROY_CHANNEL, &channel, sizeof(channel),
+					 sizeof(channel), 0, NULL, 0, NULL),
 			 0);
 	close(events);
 	close_client(&c);
@@ -1107,22 +1093,25 @@ static void test_lengths(void **state)
 		uint32_t n = commands[i].command;
 		size_t out = commands[i].out;
 
-		assert_int_equal(exchange(c.fd, n, body, least - 1, least - 1, out, NULL, 0, NULL),
+		assert_int_equal(
+			raw_cm_exchange(c.fd, n, body, least - 1, least - 1, out, NULL, 0, NULL),
+			-EINVAL);
+		assert_int_equal(
+			raw_cm_exchange(c.fd, n, body, size + 4, size + 4, out, NULL, 0, NULL),
+			-EINVAL);
+		assert_int_equal(raw_cm_exchange(c.fd, n, body, size, size + 1, out, NULL, 0, NULL),
 				 -EINVAL);
-		assert_int_equal(exchange(c.fd, n, body, size + 4, size + 4, out, NULL, 0, NULL),
-				 -EINVAL);
-		assert_int_equal(exchange(c.fd, n, body, size, size + 1, out, NULL, 0, NULL),
-				 -EINVAL);
-		assert_int_equal(exchange(c.fd, n, body, size, size - 1, out, NULL, 0, NULL),
+		assert_int_equal(raw_cm_exchange(c.fd, n, body, size, size - 1, out, NULL, 0, NULL),
 				 -EINVAL);
 		if (out)
 			assert_int_equal(
-				exchange(c.fd, n, body, size, size, out - 1, NULL, 0, NULL),
+				raw_cm_exchange(c.fd, n, body, size, size, out - 1, NULL, 0, NULL),
 				-ENOSPC);
 		/* A right length, and no such identifier: all zeros. */
 		if (commands[i].id)
-			assert_int_equal(exchange(c.fd, n, body, size, size, out, NULL, 0, NULL),
-					 -EINVAL);
+			assert_int_equal(
+				raw_cm_exchange(c.fd, n, body, size, size, out, NULL, 0, NULL),
+				-EINVAL);
 	}
 	assert_int_equal(raw_send(c.fd, body, 3, NULL, 0), 0);
 	assert_int_equal(raw_receive(c.fd, NULL, 0, NULL), -EINVAL);
@@ -1190,11 +1179,11 @@ static void test_hello(void **state)
 	struct raw_process process;
 
 	(void)state;
-	assert_int_equal(exchange(fd, PROTO_CM_CREATE_CHANNEL, NULL, 0, 0, 8, NULL, 0, NULL),
+	assert_int_equal(raw_cm_exchange(fd, PROTO_CM_CREATE_CHANNEL, NULL, 0, 0, 8, NULL, 0, NULL),
 			 -EINVAL);
-	assert_int_equal(
-		exchange(fd, PROTO_CM_HELLO, &body, sizeof(body), sizeof(body), 0, NULL, 0, NULL),
-		-EPROTONOSUPPORT);
+	assert_int_equal(raw_cm_exchange(fd, PROTO_CM_HELLO, &body, sizeof(body), sizeof(body), 0,
+					 NULL, 0, NULL),
+			 -EPROTONOSUPPORT);
 	assert_int_equal(hello(fd, 0x1234), -ESTALE);
 	raw_attach(&server, &process);
 	assert_int_equal(hello(fd, 0), 0);

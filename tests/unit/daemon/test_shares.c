@@ -193,17 +193,8 @@ struct cm_user {
 static int cm_call(int fd, uint32_t command, const void *body, size_t size, void *reply,
 		   size_t reply_size, int *reply_fd)
 {
-	_Alignas(8) uint8_t packet[1024] = {0};
-	const struct rdma_ucm_cmd_hdr header = {
-		.cmd = command, .in = (uint16_t)size, .out = (uint16_t)reply_size};
-
-	assert_true(sizeof(header) + size <= sizeof(packet));
-	memcpy(packet, &header, sizeof(header));
-	if (size)
-		memcpy(packet + sizeof(header), body, size);
-	int err = raw_send(fd, packet, sizeof(header) + size, NULL, 0);
-
-	return err ? err : raw_receive(fd, reply, reply_size, reply_fd);
+	return raw_cm_exchange(fd, command, body, size, size, reply_size, reply, reply_size,
+			       reply_fd);
 }
 
 static void cm_user_begin(struct cm_user *user, uid_t uid)
